@@ -1,0 +1,76 @@
+package api
+
+// Settings of a cluster, fixed when it is created but where the field says otherwise. KV STATE, key
+// settings.
+type Settings struct {
+	Version         int   `json:"version"` // of this structure
+	Buckets         int   `json:"buckets"`
+	Replicas        int   `json:"replicas"`
+	MaxRecord       int   `json:"max_record"`          // key and value, bytes
+	DuplicateMS     int64 `json:"duplicate_window_ms"` // of the log
+	CheckpointBytes int64 `json:"checkpoint_bytes"`    // a bucket's log beyond which it is checkpointed
+}
+
+// Member is a role that is alive: KV STATE, keys member.storage.<id> and member.router.<id>.
+type Member struct {
+	ID          string  `json:"id"`
+	Role        string  `json:"role"` // storage, router
+	Incarnation string  `json:"incarnation"`
+	Folder      string  `json:"folder,omitempty"` // identity of a storage's folder, so that its restart is known from a rival
+	Weight      float64 `json:"weight"`
+	Version     string  `json:"version"`
+	Host        string  `json:"host"`
+	PID         int     `json:"pid"`
+}
+
+// TakeRequest tells a storage to become the owner of buckets that have none: subject storage.<id>.take.
+type TakeRequest struct {
+	Order   string   `json:"order"`
+	Buckets []uint16 `json:"buckets"`
+}
+
+// MoveOrder is an order on the work queue rebalance.
+type MoveOrder struct {
+	ID      string   `json:"id"`
+	Src     string   `json:"src,omitempty"` // empty: the buckets have no owner
+	Dst     string   `json:"dst"`
+	Buckets []uint16 `json:"buckets"`
+	Reason  string   `json:"reason"`
+}
+
+// StorageStatus answers storage.<id>.status.
+type StorageStatus struct {
+	Storage     string    `json:"storage"`
+	Incarnation string    `json:"incarnation"`
+	Applied     uint64    `json:"applied"`
+	Verified    uint64    `json:"verified"`
+	Owned       int       `json:"owned"`
+	Loaded      int       `json:"loaded"`
+	PMRs        []PMRInfo `json:"pmrs"`
+	Parked      int       `json:"parked"` // snapshots of cuts that no pin has claimed
+	Skipped     uint64    `json:"skipped"`
+	LastSkipped string    `json:"last_skipped,omitempty"` // position and reason
+	Reloads     uint64    `json:"reloads"`
+	Warnings    []string  `json:"warnings,omitempty"`
+}
+
+// PMRInfo is a PMR in a status.
+type PMRInfo struct {
+	PMR    string `json:"pmr"`
+	Job    string `json:"job"`
+	Router string `json:"router"`
+	State  string `json:"state"`
+}
+
+// ClusterStatus answers admin.status.
+type ClusterStatus struct {
+	Cluster  string          `json:"cluster"`
+	Healthy  bool            `json:"healthy"`
+	Settings Settings        `json:"settings"`
+	Log      LogState        `json:"log"`
+	Members  []Member        `json:"members"`
+	Storages []StorageStatus `json:"storages"`
+	Unowned  []uint16        `json:"unowned,omitempty"`
+	Jobs     int             `json:"jobs"` // running on the router that answers
+	Problems []string        `json:"problems,omitempty"`
+}

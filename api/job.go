@@ -1,0 +1,83 @@
+package api
+
+// JobRequest asks for a job: subject job.run.
+type JobRequest struct {
+	Job       string           `json:"job,omitempty"`      // the client's own id; one is made if empty
+	Module    string           `json:"module,omitempty"`   // name, name@version or sha256; empty passes records through
+	Function  string           `json:"function,omitempty"` // default map
+	Combine   string           `json:"combine,omitempty"`  // a function of the module, run on each storage's output
+	Reduce    string           `json:"reduce,omitempty"`   // sum, count, min, max, none, module, or a function of the module as module:NAME
+	Space     string           `json:"space,omitempty"`    // default DefaultSpace
+	Params    map[string]Bytes `json:"params,omitempty"`
+	Mode      string           `json:"mode,omitempty"`       // hold, the default
+	TimeoutMS int64            `json:"timeout_ms,omitempty"` // default 60,000
+	Attempts  int              `json:"attempts,omitempty"`   // maps begun at the most; default 10
+	Sort      string           `json:"sort,omitempty"`       // key (default), -key, value, -value, none
+	Limit     int              `json:"limit,omitempty"`      // rows at the most; 0 is all
+	WaitMS    int64            `json:"wait_ms,omitempty"`    // how long to wait for the end; 0 is the job's timeout
+	MaxBytes  int              `json:"max_bytes,omitempty"`  // rows in the reply, about; default 512 KiB
+}
+
+// JobReply answers job.run and job.result.
+type JobReply struct {
+	Job    string    `json:"job"`
+	Status JobStatus `json:"status"`
+	Rows   []Row     `json:"rows"`
+	Next   string    `json:"next,omitempty"` // cursor for job.result; empty when these are the last rows
+	Stats  *JobStats `json:"stats,omitempty"`
+}
+
+// JobStatus says how far a job is.
+type JobStatus string
+
+// The states a client can see.
+const (
+	JobRunning JobStatus = "running"
+	JobDone    JobStatus = "done"
+)
+
+// Row is one line of a result.
+type Row struct {
+	Key   Bytes `json:"key"`
+	Value Value `json:"value"`
+}
+
+// JobStats says what a job did and proves its coverage.
+type JobStats struct {
+	Cut      uint64            `json:"cut"`      // log position that the job saw
+	Buckets  int               `json:"buckets"`  // pinned, each exactly once
+	Storages int               `json:"storages"` // that pinned them
+	Records  uint64            `json:"records"`
+	Bytes    uint64            `json:"bytes"` // keys and values read
+	Pairs    uint64            `json:"pairs"` // emitted by maps
+	Rows     uint64            `json:"rows"`
+	Attempts int               `json:"attempts"`
+	Millis   int64             `json:"millis"`
+	Module   string            `json:"module,omitempty"` // sha256 of the module that ran
+	Counters map[string]int64  `json:"counters,omitempty"`
+	Pinned   []PinnedOnStorage `json:"pinned,omitempty"`
+}
+
+// PinnedOnStorage is one storage's part of the proof.
+type PinnedOnStorage struct {
+	Storage     string      `json:"storage"`
+	Incarnation string      `json:"incarnation"`
+	PMR         string      `json:"pmr"`
+	Buckets     []BucketPin `json:"buckets"`
+}
+
+// ResultRequest fetches more rows: subject job.result.
+type ResultRequest struct {
+	Job      string `json:"job"`
+	Cursor   string `json:"cursor,omitempty"`    // from JobReply.Next; empty starts at the first row
+	MaxBytes int    `json:"max_bytes,omitempty"` // default 512 KiB
+	WaitMS   int64  `json:"wait_ms,omitempty"`   // how long to wait for a running job
+}
+
+// CancelRequest ends a job: subject job.cancel.
+type CancelRequest struct {
+	Job string `json:"job"`
+}
+
+// Empty is a message without fields.
+type Empty struct{}

@@ -1,0 +1,111 @@
+package api
+
+// BucketPin names a pinned bucket and the generation of its ownership.
+type BucketPin struct {
+	Bucket     uint16 `json:"bucket"`
+	Generation uint64 `json:"generation"`
+}
+
+// PinRequest asks a storage to pin: subject storage.<id>.pin.
+type PinRequest struct {
+	Job     string `json:"job"`
+	Attempt int    `json:"attempt"`
+	Router  string `json:"router"`
+	Cut     uint64 `json:"cut"`
+	TTLMS   int64  `json:"ttl_ms"` // the pin ends by itself if no map was asked for in this time
+	Mode    string `json:"mode,omitempty"`
+	Space   string `json:"space,omitempty"`
+}
+
+// PinReply is a pin-map-reduce object of a storage.
+type PinReply struct {
+	PMR         string      `json:"pmr"` // 128 bit, minted by the storage, never reused
+	Storage     string      `json:"storage"`
+	Incarnation string      `json:"incarnation"`
+	Buckets     []BucketPin `json:"buckets"`
+	HasSpace    bool        `json:"has_space"` // whether any of these buckets holds a record of the space
+}
+
+// MapRequest starts the map: subject storage.<id>.map. It is answered at once.
+type MapRequest struct {
+	PMR       string           `json:"pmr"`
+	Job       string           `json:"job"`
+	Router    string           `json:"router"`
+	Module    string           `json:"module,omitempty"` // sha256
+	Name      string           `json:"name,omitempty"`   // as the user called it, for messages
+	Function  string           `json:"function,omitempty"`
+	Combine   string           `json:"combine,omitempty"`
+	Reduce    string           `json:"reduce"`
+	Space     string           `json:"space"`
+	Params    map[string]Bytes `json:"params,omitempty"`
+	TimeoutMS int64            `json:"timeout_ms"` // what is left of the job's time
+}
+
+// MapEnd tells the router the end of a map: subject router.<id>.mapped. It is sent again until answered.
+type MapEnd struct {
+	PMR      string           `json:"pmr"`
+	Job      string           `json:"job"`
+	Storage  string           `json:"storage"`
+	Error    *Error           `json:"error,omitempty"`
+	Records  uint64           `json:"records"`
+	Bytes    uint64           `json:"bytes"`
+	Pairs    uint64           `json:"pairs"`
+	Counters map[string]int64 `json:"counters,omitempty"`
+	Size     uint64           `json:"size"`             // bytes of output in all
+	Output   Bytes            `json:"output,omitempty"` // all of it, if small; else fetch it
+}
+
+// FetchRequest asks for a piece of a map's output: subject storage.<id>.fetch.
+type FetchRequest struct {
+	PMR      string `json:"pmr"`
+	Cursor   uint64 `json:"cursor"` // byte offset
+	MaxBytes int    `json:"max_bytes"`
+}
+
+// FetchReply is a piece: bytes [Cursor, Cursor+len(Data)) of the output.
+type FetchReply struct {
+	Data     Bytes  `json:"data"`
+	Checksum uint64 `json:"checksum"` // xxhash64 of Data
+	Size     uint64 `json:"size"`     // of the whole output
+}
+
+// PMRRequest names a PMR: subjects storage.<id>.release and storage.<id>.map_status.
+type PMRRequest struct {
+	PMR string `json:"pmr"`
+}
+
+// PMRStatus answers map_status.
+type PMRStatus struct {
+	PMR     string `json:"pmr"`
+	State   string `json:"state"` // pinned, mapping, mapped
+	Records uint64 `json:"records"`
+	Bytes   uint64 `json:"bytes"`
+	Buckets int    `json:"buckets"` // mapped so far
+}
+
+// Progress is published by storages while they map: subject router.<id>.progress.
+type Progress struct {
+	Job     string `json:"job"`
+	PMR     string `json:"pmr"`
+	Storage string `json:"storage"`
+	Buckets int    `json:"buckets"`
+	Records uint64 `json:"records"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// JobProgress is published by routers: subject job.<id>.events.
+type JobProgress struct {
+	Job     string `json:"job"`
+	Phase   string `json:"phase"` // pin, map, reduce, done, failed
+	Attempt int    `json:"attempt"`
+	Buckets int    `json:"buckets"`
+	Of      int    `json:"of"`
+	Records uint64 `json:"records"`
+	Bytes   uint64 `json:"bytes"`
+	Reason  string `json:"reason,omitempty"` // why an attempt was given up
+}
+
+// Heartbeat is published by routers: subject router.<id>.beat.
+type Heartbeat struct {
+	Router string `json:"router"`
+}

@@ -1,0 +1,116 @@
+package buckets
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Share is a storage that may own buckets, and its part of them.
+type Share struct {
+	Storage string
+	Weight  float64 // 0 owns nothing
+}
+
+// Order tells a storage to take buckets.
+type Order struct {
+	Dst     string
+	Buckets []ID
+}
+
+// Targets says how many of n buckets each storage should own: in proportion to its weight, rounded by
+// largest remainder, ties by name. The result is by name. All are 0 if no weight is positive.
+func Targets(n int, shares []Share) map[string]int {
+	shares = slices.Clone(shares)
+	slices.SortFunc(shares, func(a, b Share) int { return cmp.Compare(a.Storage, b.Storage) })
+	total := 0.0
+	for _, s := range shares {
+		total += max(s.Weight, 0)
+	}
+	targets := make(map[string]int, len(shares))
+	if total <= 0 {
+		return targets
+	}
+	type remainder struct {
+		storage string
+		part    float64
+	}
+	var rest []remainder
+	left := n
+	for _, s := range shares {
+		exact := float64(n) * max(s.Weight, 0) / total
+		targets[s.Storage] = int(exact)
+		left -= int(exact)
+		if s.Weight > 0 {
+			rest = append(rest, remainder{s.Storage, exact - float64(int(exact))})
+		}
+	}
+	slices.SortStableFunc(rest, func(a, b remainder) int { return cmp.Compare(b.part, a.part) })
+	for i := range left {
+		targets[rest[i%len(rest)].storage]++
+	}
+	return targets
+}
+
+// Assign plans owners for the buckets that have none: to whoever is furthest below its target, in order
+// of bucket. It moves nothing that has an owner.
+func Assign(v *View, shares []Share) []Order {
+	free := v.Of("")
+	if len(free) == 0 {
+		return nil
+	}
+	targets := Targets(v.Len(), shares)
+	missing := map[string]int{}
+	var names []string
+	for _, s := range shares {
+		if s.Weight > 0 {
+			missing[s.Storage] = targets[s.Storage] - len(v.Of(s.Storage))
+			names = append(names, s.Storage)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	orders := map[string]*Order{}
+	for _, b := range free {
+		dst := slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(missing[a], missing[b]) })
+		missing[dst]--
+		if orders[dst] == nil {
+			orders[dst] = &Order{Dst: dst}
+		}
+		orders[dst].Buckets = append(orders[dst].Buckets, b)
+	}
+	var plan []Order
+	for _, name := range names {
+		if o := orders[name]; o != nil {
+			plan = append(plan, *o)
+		}
+	}
+	return plan
+}
+
+// Ranges is a list of buckets as people read it: "bucket 7", "buckets 0-84, 170".
+func Ranges(bs []ID) string {
+	bs = slices.Compact(slices.Sorted(slices.Values(bs)))
+	var b strings.Builder
+	for i := 0; i < len(bs); {
+		j := i
+		for j+1 < len(bs) && bs[j+1] == bs[j]+1 {
+			j++
+		}
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprint(&b, bs[i])
+		if j > i {
+			fmt.Fprintf(&b, "-%d", bs[j])
+		}
+		i = j + 1
+	}
+	if len(bs) == 1 {
+		return "bucket " + b.String()
+	}
+	return "buckets " + b.String()
+}

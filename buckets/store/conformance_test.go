@@ -1,0 +1,654 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pinion-mr/pinion/buckets"
+)
+
+// implementation is one of the stores on which the suite runs.
+type implementation struct {
+	name string
+	open func(t *testing.T) buckets.Store
+}
+
+func implementations() []implementation {
+	return []implementation{
+		{"Mem", func(*testing.T) buckets.Store { return NewMem() }},
+		{"Pebble", func(t *testing.T) buckets.Store { return openPebble(t, t.TempDir(), Options{Memtable: 64 << 10}) }},
+	}
+}
+
+func openPebble(t testing.TB, dir string, o Options) *Pebble {
+	t.Helper()
+	st, err := OpenPebble(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// TestConformance runs every case on every implementation, with a store that is closed after it.
+func TestConformance(t *testing.T) {
+	cases := []struct {
+		name string
+		run  func(t *testing.T, st buckets.Store)
+	}{
+		{"Empty", testEmpty},
+		{"Apply", testApply},
+		{"ApplyRefuses", testApplyRefuses},
+		{"ApplyLarge", testApplyLarge},
+		{"Order", testOrder},
+		{"Fill", testFill},
+		{"Membership", testMembership},
+		{"Load", testLoad},
+		{"Reset", testReset},
+		{"SnapshotStays", testSnapshotStays},
+		{"SnapshotSeesOldLoad", testSnapshotSeesOldLoad},
+		{"CursorOutlivesSnapshot", testCursorOutlivesSnapshot},
+		{"ExportParts", testExportParts},
+		{"ExportRefuses", testExportRefuses},
+		{"IngestRefuses", testIngestRefuses},
+		{"IngestOverRecords", testIngestOverRecords},
+		{"WritersGoOn", testWritersGoOn},
+	}
+	for _, impl := range implementations() {
+		for _, c := range cases {
+			t.Run(impl.name+"/"+c.name, func(t *testing.T) {
+				st := impl.open(t)
+				c.run(t, st)
+				ok(t, st.Close())
+			})
+		}
+		t.Run(impl.name+"/Close", func(t *testing.T) { testClose(t, impl.open(t)) })
+		for _, dst := range implementations() {
+			t.Run(impl.name+"/ExportTo"+dst.name, func(t *testing.T) { testExportIngest(t, impl.open(t), dst.open(t)) })
+		}
+	}
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refused fails unless err is an error of this package that says all of words.
+func refused(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error; it should say %q", words)
+	}
+	for _, word := range append(words, "store: ") {
+		if !strings.Contains(err.Error(), word) {
+			t.Fatalf("error %q does not say %q", err, word)
+		}
+	}
+}
+
+func equal[T any](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("%s is %v, want %v", what, got, want)
+	}
+}
+
+func join(t testing.TB, st buckets.Store, bs ...buckets.ID) {
+	t.Helper()
+	for _, b := range bs {
+		ok(t, st.Load(b))
+	}
+	ok(t, st.Join(bs))
+}
+
+// put applies records given as "space/key=value" at position seq.
+func put(t testing.TB, st buckets.Store, seq uint64, b buckets.ID, records ...string) {
+	t.Helper()
+	var w buckets.Writes
+	w.Position = buckets.Position{Seq: seq}
+	for _, r := range records {
+		path, value, _ := strings.Cut(r, "=")
+		space, key, _ := strings.Cut(path, "/")
+		w.Put(b, space, []byte(key), []byte(value))
+	}
+	ok(t, st.Apply(&w))
+}
+
+func snapshot(t testing.TB, st buckets.Store) buckets.Snapshot {
+	t.Helper()
+	snap, err := st.Snapshot()
+	ok(t, err)
+	return snap
+}
+
+// read returns all records of a bucket as "space/key=value", in order.
+func read(t testing.TB, snap buckets.Snapshot, b buckets.ID) (records []string) {
+	t.Helper()
+	spaces, err := snap.Spaces(b)
+	ok(t, err)
+	for _, space := range spaces {
+		cur, err := snap.Scan(b, space)
+		ok(t, err)
+		batch, n, err := cur.Fill(nil, 1<<30)
+		ok(t, err)
+		for range n {
+			var f buckets.Frame
+			f, batch, err = buckets.CutFrame(batch)
+			ok(t, err)
+			records = append(records, fmt.Sprintf("%s/%s=%s", space, f.Key, f.Value))
+		}
+		if len(batch) != 0 {
+			t.Fatalf("%d bytes follow the last frame", len(batch))
+		}
+		ok(t, cur.Close())
+	}
+	return records
+}
+
+// now reads a bucket as it is.
+func now(t testing.TB, st buckets.Store, b buckets.ID) []string {
+	t.Helper()
+	snap := snapshot(t, st)
+	records := read(t, snap, b)
+	ok(t, snap.Close())
+	return records
+}
+
+func testEmpty(t *testing.T, st buckets.Store) {
+	equal(t, "position", st.Position(), buckets.Position{})
+	equal(t, "table", len(st.Table()), 0)
+	equal(t, "joined", len(st.Joined()), 0)
+	equal(t, "records", now(t, st, 0), nil)
+	snap := snapshot(t, st)
+	_, found, err := snap.Get(0, "default", []byte("k"))
+	ok(t, err)
+	equal(t, "found", found, false)
+	paths, err := snap.Export(0, t.TempDir(), 1<<20)
+	ok(t, err)
+	equal(t, "files", len(paths), 0)
+	ok(t, snap.Close())
+}
+
+func testApply(t *testing.T, st buckets.Store) {
+	join(t, st, 7)
+	at := time.Date(2026, 2, 3, 4, 5, 6, 789, time.FixedZone("east", 3600))
+	var w buckets.Writes
+	w.Put(7, "default", []byte("a"), []byte("1"))
+	w.Put(7, "default", []byte("b"), nil)
+	w.Put(7, "default", nil, []byte("no key"))
+	w.Put(7, "default", []byte("gone"), []byte("1"))
+	w.Delete(7, "default", []byte("gone"))
+	w.Delete(7, "default", []byte("back"))
+	w.Put(7, "default", []byte("back"), []byte("1"))
+	w.Put(7, "default", []byte("back"), []byte("2"))
+	w.Position = buckets.Position{Seq: 42, Time: at, Digest: 1 << 63}
+	w.Table = []byte("table")
+	ok(t, st.Apply(&w))
+	for i := range w.Records { // the store has copied them
+		clear(w.Records[i].Key)
+		clear(w.Records[i].Value)
+	}
+	clear(w.Table)
+	w.Reset()
+
+	equal(t, "position", st.Position(), buckets.Position{Seq: 42, Time: at.UTC(), Digest: 1 << 63})
+	equal(t, "table", string(st.Table()), "table")
+	equal(t, "records", now(t, st, 7), []string{"default/=no key", "default/a=1", "default/b=", "default/back=2"})
+	snap := snapshot(t, st)
+	value, found, err := snap.Get(7, "default", []byte("b"))
+	ok(t, err)
+	equal(t, "found", found, true)
+	equal(t, "length", len(value), 0)
+	_, found, err = snap.Get(7, "default", []byte("gone"))
+	ok(t, err)
+	equal(t, "found", found, false)
+	ok(t, snap.Close())
+
+	w.Position.Seq = 43
+	ok(t, st.Apply(&w))
+	equal(t, "table", string(st.Table()), "table") // nil leaves it
+	equal(t, "position", st.Position().Seq, 43)
+	w.Position.Seq = 0
+	ok(t, st.Apply(&w))
+	equal(t, "position", st.Position().Seq, 43)
+}
+
+func testApplyRefuses(t *testing.T, st buckets.Store) {
+	join(t, st, 1)
+	put(t, st, 1, 1, "default/a=1")
+	apply := func(seq uint64, b buckets.ID, space string, key []byte) error {
+		var w buckets.Writes
+		w.Put(1, "default", []byte("before"), nil)
+		if seq == 0 {
+			w.Reset()
+		}
+		w.Put(b, space, key, nil)
+		w.Position = buckets.Position{Seq: seq}
+		w.Table = []byte("t")
+		return st.Apply(&w)
+	}
+	refused(t, apply(2, 9, "default", []byte("k")), "bucket 9", "neither joined nor being loaded")
+	refused(t, apply(0, 1, "default", []byte("k")), "bucket 1", "position")
+	refused(t, apply(2, 1, "a\x00b", []byte("k")), "bucket 1", "space")
+	refused(t, apply(2, 1, "", []byte("k")), "bucket 1", "space")
+	refused(t, apply(2, 1, "default", make([]byte, buckets.MaxKey+1)), "bucket 1", "65535")
+	equal(t, "records", now(t, st, 1), []string{"default/a=1"})
+	equal(t, "position", st.Position().Seq, 1)
+	equal(t, "table", len(st.Table()), 0)
+	ok(t, apply(2, 1, "default", bytes.Repeat([]byte{0xff}, buckets.MaxKey)))
+	equal(t, "records", len(now(t, st, 1)), 3)
+}
+
+// testApplyLarge passes the memtable of 64 KiB in one batch and in many.
+func testApplyLarge(t *testing.T, st buckets.Store) {
+	join(t, st, 3)
+	value := bytes.Repeat([]byte("v"), 1000)
+	var w buckets.Writes
+	want := 0
+	for seq := uint64(1); seq <= 30; seq++ {
+		w.Reset()
+		for range 1 + seq%3*150 {
+			w.Put(3, "default", fmt.Appendf(nil, "%08d", want), value)
+			want++
+		}
+		w.Position = buckets.Position{Seq: seq}
+		ok(t, st.Apply(&w))
+	}
+	records := now(t, st, 3)
+	equal(t, "records", len(records), want)
+	equal(t, "last", records[want-1], fmt.Sprintf("default/%08d=%s", want-1, value))
+}
+
+func testOrder(t *testing.T, st buckets.Store) {
+	join(t, st, 0, 1, 255, 256, 65535)
+	for i, b := range []buckets.ID{65535, 256, 0, 255, 1} {
+		put(t, st, uint64(i+1), b,
+			"b/x="+fmt.Sprint(b), "a.b/x=1", "a/\xff\xff=2", "a/\x00=3", "a/=4", "a-b/x=5", "A/x=6", "a/k\x00k=7", "a/k=8")
+	}
+	for _, b := range st.Joined() {
+		equal(t, fmt.Sprintf("bucket %d", b), now(t, st, b), []string{
+			"A/x=6", "a/=4", "a/\x00=3", "a/k=8", "a/k\x00k=7", "a/\xff\xff=2", "a-b/x=5", "a.b/x=1", "b/x=" + fmt.Sprint(b),
+		})
+	}
+	equal(t, "other bucket", now(t, st, 2), nil)
+}
+
+func testFill(t *testing.T, st buckets.Store) {
+	join(t, st, 5)
+	put(t, st, 1, 5, "default/a=1234", "default/b=1234", "default/c="+strings.Repeat("x", 100), "default/d=", "other/e=1")
+	snap := snapshot(t, st)
+	cur, err := snap.Scan(5, "default")
+	ok(t, err)
+	const frame = buckets.FrameHeader + 5 // of a and b
+	batch := append(make([]byte, 0, 256), "head"...)
+	for i, step := range []struct{ limit, records, bytes int }{
+		{4 + 2*frame - 1, 1, 4 + frame},                         // b would end one byte past the limit
+		{4 + 2*frame, 1, 4 + 2*frame},                           // b ends at it
+		{50, 1, 4 + 2*frame + buckets.FrameHeader + 101},        // c alone is too long and comes nevertheless
+		{1 << 20, 1, 4 + 2*frame + 2*buckets.FrameHeader + 102}, // d; the other space is not read
+		{1 << 20, 0, 4 + 2*frame + 2*buckets.FrameHeader + 102},
+		{1 << 20, 0, 4 + 2*frame + 2*buckets.FrameHeader + 102},
+	} {
+		var n int
+		batch, n, err = cur.Fill(batch, step.limit)
+		ok(t, err)
+		equal(t, fmt.Sprintf("records of step %d", i), n, step.records)
+		equal(t, fmt.Sprintf("bytes after step %d", i), len(batch), step.bytes)
+	}
+	rest, found := bytes.CutPrefix(batch, []byte("head"))
+	equal(t, "head", found, true)
+	f, _, err := buckets.CutFrame(rest)
+	ok(t, err)
+	equal(t, "frame", fmt.Sprintf("%d %s %s", f.Flags, f.Key, f.Value), "0 a 1234")
+	ok(t, cur.Close())
+	_, _, err = cur.Fill(nil, 1)
+	equal(t, "closed", errors.Is(err, ErrClosed), true)
+	ok(t, snap.Close())
+}
+
+func testMembership(t *testing.T, st buckets.Store) {
+	refused(t, st.Join([]buckets.ID{4}), "join", "bucket 4")
+	join(t, st, 9, 2, 300)
+	equal(t, "joined", st.Joined(), []buckets.ID{2, 9, 300})
+	refused(t, st.Join([]buckets.ID{9}), "bucket 9")
+	for i, b := range []buckets.ID{2, 9, 300} {
+		put(t, st, uint64(i+1), b, "default/k=1")
+	}
+	ok(t, st.Load(9))
+	equal(t, "joined", st.Joined(), []buckets.ID{2, 300})
+	ok(t, st.Leave([]buckets.ID{9, 300, 77}))
+	equal(t, "joined", st.Joined(), []buckets.ID{2})
+	refused(t, st.Join([]buckets.ID{9}), "bucket 9")
+	equal(t, "stays", now(t, st, 2), []string{"default/k=1"})
+	equal(t, "left", now(t, st, 300), nil)
+	equal(t, "position", st.Position().Seq, 3)
+	ok(t, st.Load(8))
+	refused(t, st.Join([]buckets.ID{8, 10}), "bucket 10")
+	equal(t, "joined", st.Joined(), []buckets.ID{2})
+	ok(t, st.Join([]buckets.ID{8}))
+}
+
+func testLoad(t *testing.T, st buckets.Store) {
+	join(t, st, 1, 2)
+	put(t, st, 5, 1, "default/old=1")
+	put(t, st, 6, 2, "default/other=1")
+	ok(t, st.Load(1))
+	equal(t, "loading", now(t, st, 1), nil)
+	put(t, st, 0, 1, "default/a=1", "default/b=1")
+	put(t, st, 7, 1, "default/b=2")
+	equal(t, "loaded", now(t, st, 1), []string{"default/a=1", "default/b=2"})
+	ok(t, st.Load(1)) // from the start
+	put(t, st, 0, 1, "default/c=3")
+	ok(t, st.Join([]buckets.ID{1}))
+	equal(t, "joined", now(t, st, 1), []string{"default/c=3"})
+	equal(t, "other", now(t, st, 2), []string{"default/other=1"})
+	equal(t, "position", st.Position().Seq, 7)
+}
+
+func testReset(t *testing.T, st buckets.Store) {
+	join(t, st, 1, 2)
+	ok(t, st.Load(3))
+	put(t, st, 5, 1, "default/a=1")
+	put(t, st, 0, 3, "default/a=1")
+	w := buckets.Writes{Position: buckets.Position{Seq: 6}, Table: []byte("t")}
+	ok(t, st.Apply(&w))
+	ok(t, st.Reset())
+	testEmpty(t, st)
+	for _, b := range []buckets.ID{1, 2, 3} {
+		equal(t, "records", now(t, st, b), nil)
+	}
+	refused(t, st.Join([]buckets.ID{3}), "bucket 3")
+	join(t, st, 1)
+	put(t, st, 1, 1, "default/z=1")
+	equal(t, "records", now(t, st, 1), []string{"default/z=1"})
+}
+
+// testSnapshotStays changes everything under snapshots, which must not notice.
+func testSnapshotStays(t *testing.T, st buckets.Store) {
+	join(t, st, 1, 2, 3)
+	put(t, st, 1, 1, "default/a=1", "default/b=1", "s/c=1")
+	put(t, st, 2, 2, "default/d=1")
+	put(t, st, 3, 3, "default/e=1")
+	type view struct {
+		snap buckets.Snapshot
+		want [4][]string
+	}
+	var views []view
+	look := func() {
+		v := view{snap: snapshot(t, st)}
+		for b := range v.want {
+			v.want[b] = read(t, v.snap, buckets.ID(b))
+		}
+		views = append(views, v)
+	}
+	look()
+	put(t, st, 4, 1, "default/a=2", "default/new=1")
+	look()
+	var w buckets.Writes
+	w.Delete(1, "default", []byte("b"))
+	w.Position = buckets.Position{Seq: 5}
+	ok(t, st.Apply(&w))
+	look()
+	ok(t, st.Leave([]buckets.ID{2}))
+	look()
+	ok(t, st.Load(1))
+	look()
+	put(t, st, 0, 1, "default/a=loaded")
+	ok(t, st.Flush())
+	look()
+	ok(t, st.Join([]buckets.ID{1}))
+	ok(t, st.Reset())
+	look()
+	equal(t, "first view", views[0].want[1], []string{"default/a=1", "default/b=1", "s/c=1"})
+	equal(t, "view before the load", views[3].want[1], []string{"default/a=2", "default/new=1", "s/c=1"})
+	equal(t, "last view", views[6].want, [4][]string{})
+	for i, v := range views {
+		for b := range v.want {
+			equal(t, fmt.Sprintf("view %d of bucket %d", i, b), read(t, v.snap, buckets.ID(b)), v.want[b])
+		}
+		ok(t, v.snap.Close())
+	}
+}
+
+// testSnapshotSeesOldLoad lets a bucket leave and come back as tables while a snapshot is open.
+func testSnapshotSeesOldLoad(t *testing.T, st buckets.Store) {
+	join(t, st, 1)
+	put(t, st, 1, 1, "default/a=1", "default/b=1")
+	old := snapshot(t, st)
+	paths, err := old.Export(1, t.TempDir(), 1<<20)
+	ok(t, err)
+	put(t, st, 2, 1, "default/a=2", "default/c=2")
+	newer := snapshot(t, st)
+	ok(t, st.Leave([]buckets.ID{1}))
+	ok(t, st.Load(1))
+	ok(t, st.Ingest(1, paths))
+	ok(t, st.Join([]buckets.ID{1}))
+	equal(t, "old", read(t, old, 1), []string{"default/a=1", "default/b=1"})
+	equal(t, "newer", read(t, newer, 1), []string{"default/a=2", "default/b=1", "default/c=2"})
+	equal(t, "now", now(t, st, 1), []string{"default/a=1", "default/b=1"})
+	ok(t, old.Close())
+	ok(t, newer.Close())
+	ok(t, st.Leave([]buckets.ID{1}))
+	equal(t, "left", now(t, st, 1), nil)
+}
+
+func testCursorOutlivesSnapshot(t *testing.T, st buckets.Store) {
+	join(t, st, 1)
+	put(t, st, 1, 1, "default/a=1", "default/b=1")
+	ok(t, st.Flush())
+	snap := snapshot(t, st)
+	cur, err := snap.Scan(1, "default")
+	ok(t, err)
+	ok(t, snap.Close())
+	ok(t, st.Leave([]buckets.ID{1}))
+	_, n, err := cur.Fill(nil, 1<<20)
+	ok(t, err)
+	equal(t, "records", n, 2)
+	ok(t, cur.Close())
+}
+
+func testClose(t *testing.T, st buckets.Store) {
+	join(t, st, 1)
+	snap := snapshot(t, st)
+	refused(t, st.Close(), "1 snapshots", "0 cursors")
+	cur, err := snap.Scan(1, "default")
+	ok(t, err)
+	ok(t, snap.Close())
+	refused(t, st.Close(), "0 snapshots", "1 cursors")
+	ok(t, cur.Close())
+	ok(t, st.Close())
+
+	_, errSnapshot := st.Snapshot()
+	_, _, errGet := snap.Get(1, "default", nil)
+	_, errScan := snap.Scan(1, "default")
+	_, errSpaces := snap.Spaces(1)
+	_, errExport := snap.Export(1, t.TempDir(), 1)
+	for name, err := range map[string]error{
+		"Apply": st.Apply(&buckets.Writes{}), "Load": st.Load(1), "Ingest": st.Ingest(1, nil), "Join": st.Join(nil),
+		"Leave": st.Leave(nil), "Reset": st.Reset(), "Flush": st.Flush(), "Close": st.Close(), "Snapshot": errSnapshot,
+		"Snapshot.Get": errGet, "Snapshot.Scan": errScan, "Snapshot.Spaces": errSpaces, "Snapshot.Export": errExport,
+		"Snapshot.Close": snap.Close(), "Cursor.Close": cur.Close(),
+	} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s after Close: %v, want ErrClosed", name, err)
+		}
+	}
+}
+
+func testExportIngest(t *testing.T, src, dst buckets.Store) {
+	join(t, src, 1, 2)
+	join(t, dst, 7)
+	put(t, dst, 9, 7, "default/stays=1")
+	want := fill(t, src, 2, 2000)
+	snap := snapshot(t, src)
+	put(t, src, 3, 2, "default/later=1")
+	paths, err := snap.Export(2, t.TempDir(), 16<<10)
+	ok(t, err)
+	ok(t, snap.Close())
+	if len(paths) < 5 || !slices.IsSorted(paths) {
+		t.Fatalf("paths are %q", paths)
+	}
+	ok(t, dst.Load(2))
+	ok(t, dst.Ingest(2, paths[:2]))
+	ok(t, dst.Ingest(2, paths[2:]))
+	put(t, dst, 0, 2, "default/tail=1")
+	ok(t, dst.Join([]buckets.ID{2}))
+	equal(t, "records", now(t, dst, 2), slices.Sorted(slices.Values(append(want, "default/tail=1"))))
+	equal(t, "other bucket", now(t, dst, 7), []string{"default/stays=1"})
+	equal(t, "position", dst.Position().Seq, 9)
+	ok(t, src.Close())
+	ok(t, dst.Close())
+}
+
+// fill puts n records of about 100 bytes into a bucket at position 2 and returns them.
+func fill(t testing.TB, st buckets.Store, b buckets.ID, n int) (records []string) {
+	t.Helper()
+	for i := range n {
+		records = append(records, fmt.Sprintf("default/%06d=%s", i, strings.Repeat("v", 90)))
+	}
+	put(t, st, 2, b, records...)
+	return records
+}
+
+func testExportParts(t *testing.T, st buckets.Store) {
+	join(t, st, 1)
+	fill(t, st, 1, 1000)
+	snap := snapshot(t, st)
+	dir := t.TempDir()
+	const maxFile = 10_000
+	paths, err := snap.Export(1, dir, maxFile)
+	ok(t, err)
+	equal(t, "files", len(paths), 11) // 1000 records of 108 bytes, 93 to a file
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		ok(t, err)
+		if info.Size() > 2*maxFile {
+			t.Fatalf("%s has %d bytes", path, info.Size())
+		}
+	}
+	whole, err := snap.Export(1, t.TempDir(), 1<<30)
+	ok(t, err)
+	equal(t, "files", len(whole), 1)
+	ok(t, snap.Close())
+}
+
+func testExportRefuses(t *testing.T, st buckets.Store) {
+	join(t, st, 1)
+	put(t, st, 1, 1, "default/a=1", "default/b=1", "default/c=1")
+	snap := snapshot(t, st)
+	dir := t.TempDir()
+	paths, err := snap.Export(1, dir, 1)
+	ok(t, err)
+	equal(t, "files", len(paths), 3)
+	_, err = snap.Export(1, dir, 1) // never over files that are there
+	refused(t, err, "bucket 1", paths[0])
+	ok(t, os.Remove(paths[0]))
+	_, err = snap.Export(1, dir, 1)
+	refused(t, err, paths[1])
+	_, err = os.Stat(paths[0])
+	equal(t, "half an export is gone", errors.Is(err, os.ErrNotExist), true)
+	_, err = snap.Export(1, dir, 0)
+	refused(t, err, "positive")
+	ok(t, snap.Close())
+}
+
+func testIngestRefuses(t *testing.T, st buckets.Store) {
+	join(t, st, 1, 2)
+	put(t, st, 1, 1, "default/a=1", "default/b=1")
+	snap := snapshot(t, st)
+	paths, err := snap.Export(1, t.TempDir(), 1<<20)
+	ok(t, err)
+	twin, err := snap.Export(1, t.TempDir(), 1<<20)
+	ok(t, err)
+	ok(t, snap.Close())
+	refused(t, st.Ingest(1, paths), "bucket 1", "not being loaded")
+	ok(t, st.Load(1))
+	ok(t, st.Load(3))
+	err = st.Ingest(3, paths)
+	refused(t, err, "bucket 3", paths[0], "bucket 1")
+	equal(t, "is ErrTable", errors.Is(err, ErrTable), true)
+	refused(t, st.Ingest(1, []string{paths[0], twin[0]}), "bucket 1", "overlap")
+	refused(t, st.Ingest(1, []string{paths[0] + "x"}), "bucket 1", paths[0]+"x")
+	equal(t, "records", now(t, st, 1), nil)
+	ok(t, st.Ingest(1, nil))
+	ok(t, st.Ingest(1, paths)) // they are still there
+	equal(t, "records", now(t, st, 1), []string{"default/a=1", "default/b=1"})
+}
+
+// testIngestOverRecords: what was ingested last wins, over records too.
+func testIngestOverRecords(t *testing.T, st buckets.Store) {
+	join(t, st, 1)
+	put(t, st, 1, 1, "default/a=1", "default/b=1")
+	snap := snapshot(t, st)
+	paths, err := snap.Export(1, t.TempDir(), 1<<20)
+	ok(t, err)
+	ok(t, snap.Close())
+	ok(t, st.Load(1))
+	put(t, st, 0, 1, "default/a=2", "default/c=2")
+	ok(t, st.Ingest(1, paths))
+	equal(t, "records", now(t, st, 1), []string{"default/a=1", "default/b=1", "default/c=2"})
+}
+
+// testWritersGoOn scans snapshots in other goroutines while the store is written, flushed and emptied.
+func testWritersGoOn(t *testing.T, st buckets.Store) {
+	join(t, st, 1, 2)
+	const rounds = 40
+	done := make(chan error, rounds)
+	for round := range rounds {
+		mark := fmt.Sprintf("%04d", round)
+		var w buckets.Writes
+		for i := range 50 {
+			w.Put(1, "default", fmt.Appendf(nil, "%04d", i), []byte(mark+strings.Repeat("x", 60)))
+		}
+		w.Position = buckets.Position{Seq: uint64(round + 1)}
+		ok(t, st.Apply(&w))
+		snap := snapshot(t, st)
+		go func() { done <- errors.Join(uniform(snap, mark, 50), snap.Close()) }()
+		if round%10 == 5 {
+			join(t, st, 1)
+		}
+	}
+	for range rounds {
+		ok(t, <-done)
+	}
+}
+
+// uniform reports an error unless bucket 1 has n records whose values all start with mark.
+func uniform(snap buckets.Snapshot, mark string, n int) error {
+	cur, err := snap.Scan(1, "default")
+	if err != nil {
+		return err
+	}
+	total := 0
+	for {
+		batch, records, err := cur.Fill(nil, 512)
+		if err != nil {
+			return err
+		}
+		if records == 0 {
+			break
+		}
+		for total += records; len(batch) > 0; {
+			var f buckets.Frame
+			if f, batch, err = buckets.CutFrame(batch); err != nil {
+				return err
+			}
+			if !bytes.HasPrefix(f.Value, []byte(mark)) {
+				return fmt.Errorf("snapshot %s holds %.4s", mark, f.Value)
+			}
+		}
+	}
+	if total != n {
+		return fmt.Errorf("snapshot %s holds %d records, not %d", mark, total, n)
+	}
+	return cur.Close()
+}

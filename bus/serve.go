@@ -1,0 +1,214 @@
+package bus
+
+import (
+	"errors"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/pinion-mr/pinion/api"
+)
+
+// Serve implements [Answerer]. The subject is not listed among the NATS micro services: see [Service].
+func (b *Bus) Serve(subject, queue string, h Handler) (stop func(), err error) {
+	e := b.endpoint(subject, h)
+	handle := func(m *nats.Msg) {
+		e.accept(incoming{reply: m.Reply, subject: m.Subject, contentType: m.Header.Get(headerContentType), body: m.Data})
+	}
+	var sub *nats.Subscription
+	if queue == "" {
+		sub, err = b.nc.Subscribe(b.prefix+subject, handle)
+	} else {
+		sub, err = b.nc.QueueSubscribe(b.prefix+subject, queue, handle)
+	}
+	if err != nil {
+		return nil, b.sendError(subject, 0, err)
+	}
+	b.settle()
+	return func() { _ = sub.Drain() }, nil
+}
+
+// endpoint answers the requests of one subject.
+type endpoint struct {
+	bus     *Bus
+	subject string
+	handler Handler
+	slots   chan struct{}
+}
+
+func (b *Bus) endpoint(subject string, h Handler) *endpoint {
+	return &endpoint{bus: b, subject: subject, handler: h, slots: make(chan struct{}, MaxConcurrent)}
+}
+
+// incoming is a request as it came.
+type incoming struct {
+	reply, subject, contentType string
+	body                        []byte
+}
+
+func (in incoming) format() api.Format {
+	if strings.HasPrefix(in.contentType, string(api.JSON)) {
+		return api.JSON
+	}
+	return api.FormatOf(in.body)
+}
+
+// accept runs the handler in a goroutine, if one is free.
+func (e *endpoint) accept(in incoming) {
+	select {
+	case e.slots <- struct{}{}:
+	default:
+		e.bus.answer(in, nil, api.Errorf(api.CodeBusy, "%d requests of %s are being answered already", MaxConcurrent, e.subject).
+			WithHint("try again a little later"))
+		return
+	}
+	if !e.bus.enter() {
+		<-e.slots
+		return
+	}
+	go func() {
+		defer e.bus.handlers.Done()
+		defer func() { <-e.slots }()
+		body, err := e.run(in)
+		e.bus.answer(in, body, err)
+	}()
+}
+
+// enter counts a handler in, unless the bus is closed.
+func (b *Bus) enter() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.handlers.Add(1)
+	return true
+}
+
+// run calls the handler; its panic becomes an error.
+func (e *endpoint) run(in incoming) (body []byte, err error) {
+	defer e.bus.recovered("handler", e.subject, &err)
+	m := Message{Subject: strings.TrimPrefix(in.subject, e.bus.prefix), Format: in.format(), Body: in.body}
+	return e.handler(e.bus.ctx, m)
+}
+
+// recovered ends a panic. It is called by defer.
+func (b *Bus) recovered(what, subject string, err *error) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	b.log.Error("panic", "in", what, "subject", subject, "panic", r, "stack", string(debug.Stack()))
+	if err != nil {
+		*err = api.Errorf(api.CodeInternal, "the %s of %s panicked: %v", what, subject, r).
+			WithHint("this is a bug; the engine's log holds the stack")
+	}
+}
+
+// answer sends a reply. One that the server would refuse becomes an error, as otherwise the requester
+// would only see a timeout.
+func (b *Bus) answer(in incoming, body []byte, failure error) {
+	if in.reply == "" {
+		return
+	}
+	m := nats.NewMsg(in.reply)
+	m.Header.Set(headerContentType, string(in.format()))
+	m.Data = body
+	if failure == nil && m.Size() > b.MaxPayload() {
+		failure = ReplyTooLarge(strings.TrimPrefix(in.subject, b.prefix), m.Size(), b.MaxPayload())
+	}
+	if failure != nil {
+		e := api.AsError(failure)
+		data, err := api.Encode(in.format(), e)
+		if err != nil {
+			b.log.Error("cannot encode an error reply", "subject", in.subject, "error", err)
+			return
+		}
+		m.Header.Set(headerError, headerText(e.Message))
+		m.Header.Set(headerErrorCode, string(e.Code))
+		m.Data = data
+	}
+	if err := b.nc.PublishMsg(m); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		b.log.Warn("reply not sent", "subject", in.subject, "error", err)
+	}
+}
+
+// headerText is a message as one short line.
+func headerText(s string) string {
+	const limit = 1024
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "")
+	}
+	return strings.Join(strings.Fields(s), " ")
+}
+
+// ReplyTooLarge is the error reply in place of one over the server's limit.
+func ReplyTooLarge(subject string, size, limit int) *api.Error {
+	return api.Errorf(api.CodeResultTooLarge, "the reply of %s has %d bytes; the NATS server's max_payload is %d", subject, size, limit).
+		WithHint("ask for less at once, or raise max_payload on the server")
+}
+
+// Service is a group of subjects that NATS tools list (`nats micro ls`).
+type Service struct {
+	bus   *Bus
+	micro micro.Service
+
+	mu    sync.Mutex
+	names map[string]bool // of endpoints, which must be unique
+
+	stopped atomic.Bool
+}
+
+var _ Answerer = (*Service)(nil)
+
+// NewService announces a service: a name of letters, digits, _ and -, a version of the form 1.2.3, and a
+// sentence for people.
+func (b *Bus) NewService(name, version, description string) (*Service, error) {
+	m, err := micro.AddService(b.nc, micro.Config{
+		Name: name, Version: version, Description: description,
+		Metadata: map[string]string{"cluster": b.cfg.Cluster},
+	})
+	if err != nil {
+		return nil, api.Errorf(api.CodeInternal, "cannot announce service %s %s: %v", name, version, err)
+	}
+	s := &Service{bus: b, micro: m, names: map[string]bool{}}
+	b.mu.Lock()
+	b.services = append(b.services, s)
+	b.mu.Unlock()
+	return s, nil
+}
+
+// Serve implements [Answerer]. Its stop ends the whole service.
+func (s *Service) Serve(subject, queue string, h Handler) (stop func(), err error) {
+	name := strings.NewReplacer(".", "_", "*", "any").Replace(subject)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names[name] {
+		return nil, api.Errorf(api.CodeInternal, "subject %s is served twice by one service", subject)
+	}
+	group := micro.WithEndpointQueueGroup(queue)
+	if queue == "" {
+		group = micro.WithEndpointQueueGroupDisabled()
+	}
+	e := s.bus.endpoint(subject, h)
+	err = s.micro.AddEndpoint(name, micro.HandlerFunc(func(r micro.Request) {
+		e.accept(incoming{reply: r.Reply(), subject: r.Subject(), contentType: r.Headers().Get(headerContentType), body: r.Data()})
+	}), micro.WithEndpointSubject(s.bus.prefix+subject), group)
+	if err != nil {
+		return nil, s.bus.sendError(subject, 0, err)
+	}
+	s.names[name] = true
+	s.bus.settle()
+	return s.Stop, nil
+}
+
+// Stop ends the service: no new requests are taken, those that run end.
+func (s *Service) Stop() {
+	if s.stopped.CompareAndSwap(false, true) {
+		_ = s.micro.Stop()
+	}
+}

@@ -1,0 +1,167 @@
+package pmr_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/buckets"
+	"github.com/pinion-mr/pinion/pmr"
+)
+
+// TestRouterScripts steps one router by hand: each command but new, table, clock and state is an event.
+func TestRouterScripts(t *testing.T) {
+	runScripts(t, "router", func() func(command) string { return (&routerScript{}).do })
+}
+
+type routerScript struct {
+	r     *pmr.Router
+	now   time.Duration
+	table *buckets.View
+}
+
+func (s *routerScript) do(c command) string {
+	switch c.name {
+	case "new":
+		s.r = pmr.NewRouter(pmr.RouterConfig{
+			Job: "j1", Space: "books", Deadline: c.duration("deadline", time.Minute),
+			Attempts: c.option("attempts", 10), PinTTL: c.duration("ttl", 5*time.Second), Seed: 1,
+		})
+		return ""
+	case "table": // table buckets=8 s1=0-3@5 s2=4-7@6
+		s.table = tableView(c)
+		return ""
+	case "clock": // time passes, and nobody tells the machine
+		s.now = parseDuration(c.t, c.arg(0))
+		return ""
+	case "state":
+		last := "none"
+		if e := s.r.LastFailure(); e != nil {
+			last = showError(e)
+		}
+		return fmt.Sprintf("at %v: attempt %d, phase %s, wake at %v, last failure %s", s.now, s.r.Attempt(), s.r.Phase(), s.r.Wake(), last)
+	case "wake": // time passes until the next tick is due
+		s.now = s.r.Wake()
+		return fmt.Sprintf("at %v\n%s", s.now, showEffects(s.r.Step(s.now, pmr.Tick{})))
+	}
+	return showEffects(s.r.Step(s.now, s.event(c)))
+}
+
+func (s *routerScript) event(c command) pmr.Event {
+	switch c.name {
+	case "started":
+		return pmr.Started{}
+	case "cut": // cut ATTEMPT at=POSITION [space=known]
+		return pmr.CutFixed{Attempt: c.number(0), Cut: uint64(c.option("at", 0)), Owners: s.table, SpaceKnown: c.opts["space"] == "known"}
+	case "cut-failed":
+		return pmr.CutFailed{Attempt: c.number(0), Err: parseError(c.rest(1))}
+	case "pinned": // pinned ATTEMPT STORAGE PMR BUCKETS@GENERATION [space=none]
+		return pmr.Pinned{Attempt: c.number(0), Storage: c.arg(1), Pin: api.PinReply{
+			PMR: c.arg(2), Storage: c.arg(1), Incarnation: "i1", Buckets: parsePins(c.t, c.arg(3)), HasSpace: c.opts["space"] != "none",
+		}}
+	case "pin-failed":
+		return pmr.PinFailed{Attempt: c.number(0), Storage: c.arg(1), Err: parseError(c.rest(2))}
+	case "map-refused":
+		return pmr.MapRefused{Attempt: c.number(0), Storage: c.arg(1), Err: parseError(c.rest(2))}
+	case "map-ended":
+		return pmr.MapEnded{Storage: c.arg(0), PMR: c.arg(1), Err: parseError(c.rest(2))}
+	case "lost":
+		return pmr.StorageLost{Attempt: c.number(0), Storage: c.arg(1), Err: parseError(c.rest(2))}
+	case "collected":
+		return pmr.Collected{Attempt: c.number(0), Err: parseError(c.rest(1))}
+	case "cancel":
+		return pmr.Canceled{Err: api.Errorf(api.CodeCanceled, "canceled")}
+	case "tick":
+		return pmr.Tick{}
+	}
+	return c.unknown()
+}
+
+// tableView is the table that a command's options give.
+func tableView(c command) *buckets.View {
+	table := buckets.NewTable(c.option("buckets", 8))
+	for storage, list := range c.opts {
+		if storage == "buckets" {
+			continue
+		}
+		for _, p := range parsePins(c.t, list) {
+			if _, err := table.Own(p.Generation, buckets.Own{Bucket: buckets.ID(p.Bucket), Owner: storage}); err != nil {
+				c.t.Fatalf("%s: %v", c.at, err)
+			}
+		}
+	}
+	return table.View()
+}
+
+// TestStorageScripts steps one storage by hand.
+func TestStorageScripts(t *testing.T) {
+	runScripts(t, "storage", func() func(command) string { return (&storageScript{}).do })
+}
+
+type storageScript struct {
+	s   *pmr.Storage
+	now time.Duration
+}
+
+func (s *storageScript) do(c command) string {
+	step := func(ev pmr.Event) string { return showEffects(s.s.Step(s.now, ev)) }
+	switch c.name {
+	case "new":
+		s.s = pmr.NewStorage(pmr.StorageConfig{Silence: c.duration("silence", 10*time.Second), Retention: c.duration("retention", time.Minute)})
+		return ""
+	case "clock": // time passes, and nobody tells the machine
+		s.now = parseDuration(c.t, c.arg(0))
+		return ""
+	case "tick": // tick TIME
+		s.now = parseDuration(c.t, c.arg(0))
+		return step(pmr.Tick{})
+	case "pin": // pin PMR ROUTER [ttl=5s]
+		return step(pmr.PinAsked{PMR: c.arg(0), Job: "j1", Router: c.arg(1), TTL: c.duration("ttl", 5*time.Second)})
+	case "map":
+		return step(pmr.MapAsked{PMR: c.arg(0)})
+	case "over":
+		return step(pmr.MapOver{PMR: c.arg(0)})
+	case "release":
+		return step(pmr.ReleaseAsked{PMR: c.arg(0)})
+	case "heard":
+		return step(pmr.Heard{Router: c.arg(0)})
+	case "pmrs":
+		return showPMRs(s.s)
+	}
+	return c.unknown()
+}
+
+func showPMRs(s *pmr.Storage) string {
+	list := make([]string, 0, 4)
+	for _, p := range s.PMRs() {
+		list = append(list, fmt.Sprintf("%s of %s %s", p.ID, p.Router, p.State))
+	}
+	if len(list) == 0 {
+		list = append(list, "none")
+	}
+	return fmt.Sprintf("%s; %d running", strings.Join(list, ", "), s.Running())
+}
+
+// TestMoverScripts steps one mover by hand.
+func TestMoverScripts(t *testing.T) {
+	runScripts(t, "mover", func() func(command) string {
+		m := pmr.NewMover(1)
+		return func(c command) string {
+			switch c.name {
+			case "delivery":
+				m = pmr.NewMover(c.number(0))
+				return ""
+			case "ordered": // ordered ID DST BUCKETS waiting=BUCKETS foreign=BUCKETS
+				return showEffects(m.Step(pmr.Ordered{
+					Order:   api.MoveOrder{ID: c.arg(0), Dst: c.arg(1), Buckets: parseBuckets(c.t, c.arg(2))},
+					Waiting: parseBuckets(c.t, c.opts["waiting"]), Foreign: parseBuckets(c.t, c.opts["foreign"]),
+				}))
+			case "taken": // taken [CODE message] waiting=BUCKETS
+				return showEffects(m.Step(pmr.Taken{Err: parseError(c.rest(0)), Waiting: parseBuckets(c.t, c.opts["waiting"])}))
+			}
+			return c.unknown()
+		}
+	})
+}

@@ -1,0 +1,106 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/buckets"
+	"github.com/pinion-mr/pinion/pmr"
+	"github.com/pinion-mr/pinion/pmr/reduce"
+)
+
+// appendCut fixes a position of the log for a job's attempt.
+func appendCut(ctx context.Context, log Log, job string, attempt int) (uint64, error) {
+	cut := buckets.Cut{Job: job, Attempt: attempt}
+	return appendEntry(ctx, log, buckets.SubjectCut, cut, fmt.Sprintf("cut-%s-%d-%s", job, attempt, newID()))
+}
+
+// collect merges the output of all maps, in order of storage, reduces it and brings it into order.
+func (j *job) collect(ctx context.Context, attempt int) {
+	ends := map[string]api.MapEnd{}
+	j.mu.Lock()
+	for _, m := range j.maps {
+		ends[m.storage] = *m.end
+	}
+	j.mu.Unlock()
+	rows, memory, err := j.reduce(ctx, ends)
+	if err != nil {
+		j.tell(pmr.Collected{Attempt: attempt, Err: api.AsError(err)})
+		return
+	}
+	j.mu.Lock()
+	j.rows, j.memory = rows, memory
+	j.mu.Unlock()
+	j.tell(pmr.Collected{Attempt: attempt})
+}
+
+func (j *job) reduce(ctx context.Context, ends map[string]api.MapEnd) (*reduce.Rows, int64, error) {
+	all := reduce.NewTable(j.reducer, j.r.cfg.Memory)
+	for _, storage := range slices.Sorted(maps.Keys(ends)) {
+		output, err := j.fetch(ctx, ends[storage])
+		if err != nil {
+			return nil, 0, about(storage, "fetch", err)
+		}
+		if err := all.MergeState(output); err != nil {
+			return nil, 0, fmt.Errorf("node: output of storage %s: %w", storage, err)
+		}
+	}
+	if fn := j.reducer.Function(); fn != "" {
+		none, err := reduce.Parse("none")
+		if err != nil {
+			return nil, 0, err
+		}
+		reduced := reduce.NewTable(none, j.r.cfg.Memory)
+		task := Task{
+			Job: j.id, Digest: j.module.Digest, Name: j.req.Module, Function: fn, Params: rawParams(j.req.Params),
+			Log: j.r.logger.With("job", j.id, "module", j.req.Module),
+		}
+		ctx, cancel := context.WithTimeout(ctx, j.timeout-time.Since(j.began))
+		defer cancel()
+		if err := group(ctx, j.r.ports.Mapper, task, fn, all, reduced); err != nil {
+			return nil, 0, err
+		}
+		all = reduced
+	}
+	rows, err := all.Rows(j.sort, j.req.Limit)
+	return rows, all.Bytes(), err
+}
+
+// fetch returns a map's output: what came with its end, or piece by piece.
+func (j *job) fetch(ctx context.Context, end api.MapEnd) ([]byte, error) {
+	if uint64(len(end.Output)) == end.Size {
+		return end.Output, nil
+	}
+	output := make([]byte, 0, min(end.Size, uint64(j.r.cfg.Memory)))
+	for uint64(len(output)) < end.Size {
+		piece, err := j.fetchPiece(ctx, end, uint64(len(output)))
+		if err != nil {
+			return nil, err
+		}
+		output = append(output, piece...)
+	}
+	return output, nil
+}
+
+func (j *job) fetchPiece(ctx context.Context, end api.MapEnd, cursor uint64) (api.Bytes, error) {
+	var reply api.FetchReply
+	err := retry(ctx, DefaultSilence, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		req := api.FetchRequest{PMR: end.PMR, Cursor: cursor, MaxBytes: min(pieceBytes, j.r.ports.Peers.MaxPayload()-envelope)}
+		return j.r.ports.Peers.Request(ctx, "storage."+end.Storage+".fetch", req, &reply)
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case xxhash.Sum64(reply.Data) != reply.Checksum || len(reply.Data) == 0 || reply.Size != end.Size:
+		return nil, api.Errorf(api.CodeLost, "the piece at %d of %d bytes is damaged", cursor, end.Size)
+	}
+	return reply.Data, nil
+}

@@ -1,0 +1,336 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/pmr"
+	"github.com/pinion-mr/pinion/pmr/reduce"
+)
+
+// job runs one job: it steps the job's machine and performs its effects.
+type job struct {
+	r       *Router
+	id      string
+	req     api.JobRequest // complete: no field is left to a default
+	module  api.Module     // zero if records are passed through
+	reducer reduce.Reducer
+	sort    reduce.Sort
+	timeout time.Duration
+	began   time.Time
+	log     func(msg string, args ...any)
+
+	machine *pmr.Router // owned by the goroutine of run
+	events  chan pmr.Event
+	stop    context.CancelCauseFunc
+	done    chan struct{} // closed when status below is final
+
+	mu     sync.Mutex
+	maps   map[string]*runningMap // of the present attempt, by PMR
+	rows   *reduce.Rows
+	memory int64
+	err    *api.Error
+	stats  *api.JobStats
+	ended  time.Time
+}
+
+// runningMap is what is known of a storage's map.
+type runningMap struct {
+	storage string
+	heard   time.Time // when it last said anything
+	asking  bool      // it is being asked whether it still maps
+	seen    api.Progress
+	end     *api.MapEnd // nil while it maps
+}
+
+// silentFor is how long a storage that maps may be silent before it is asked; answerWithin is how long it
+// has to answer that, and to answer other short requests.
+const (
+	silentFor    = 3 * time.Second
+	answerWithin = 3 * time.Second
+)
+
+// run drives the job to its end.
+func (j *job) run(ctx context.Context) {
+	defer close(j.done)
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	ended := j.perform(ctx, j.machine.Step(0, pmr.Started{}))
+	for !ended {
+		wake := time.NewTimer(j.machine.Wake() - time.Since(j.began))
+		var ev pmr.Event
+		select {
+		case ev = <-j.events:
+		case <-wake.C:
+			ev = pmr.Tick{}
+		case <-ticker.C:
+			j.watch(ctx)
+			j.publish(j.machine.Phase().String(), "")
+		case <-ctx.Done():
+			ev = pmr.Canceled{Err: api.AsError(context.Cause(ctx))}
+		}
+		wake.Stop()
+		if ev != nil {
+			ended = j.perform(ctx, j.machine.Step(time.Since(j.began), ev))
+		}
+	}
+	go j.drain()
+}
+
+// drain gives back what late answers bring, for as long as any can come.
+func (j *job) drain() {
+	late := time.NewTimer(DefaultPinTTL + 2*answerWithin)
+	defer late.Stop()
+	for {
+		select {
+		case ev := <-j.events:
+			j.perform(context.Background(), j.machine.Step(time.Since(j.began), ev))
+		case <-late.C:
+			return
+		}
+	}
+}
+
+// tell hands an event to the machine.
+func (j *job) tell(ev pmr.Event) {
+	select {
+	case j.events <- ev:
+	case <-time.After(DefaultPinTTL + 2*answerWithin): // the job is long over
+	}
+}
+
+// perform carries out effects; it reports whether the job has ended.
+func (j *job) perform(ctx context.Context, effects []pmr.Effect) (ended bool) {
+	for _, effect := range effects {
+		switch e := effect.(type) {
+		case pmr.AppendCut:
+			j.forgetMaps()
+			j.publish("pin", failureText(j.machine.LastFailure()))
+			go j.cut(ctx, e)
+		case pmr.SendPin:
+			go j.pin(ctx, e)
+		case pmr.SendMap:
+			j.expect(e)
+			go j.sendMap(ctx, e)
+		case pmr.SendRelease:
+			go j.release(e)
+		case pmr.Collect:
+			j.publish("reduce", "")
+			go j.collect(ctx, e.Attempt)
+		case pmr.Finish:
+			j.finish(e)
+			ended = true
+		}
+	}
+	return ended
+}
+
+func failureText(err *api.Error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Message
+}
+
+func (j *job) cut(ctx context.Context, e pmr.AppendCut) {
+	fixed, err := j.fix(ctx, e.Attempt)
+	if err != nil {
+		j.tell(pmr.CutFailed{Attempt: e.Attempt, Err: api.AsError(err)})
+		return
+	}
+	j.tell(fixed)
+}
+
+func (j *job) fix(ctx context.Context, attempt int) (pmr.CutFixed, error) {
+	ctx, cancel := context.WithTimeout(ctx, DefaultPinTTL)
+	defer cancel()
+	fixed := pmr.CutFixed{Attempt: attempt}
+	seq, err := appendCut(ctx, j.r.ports.Log, j.id, attempt)
+	if err != nil {
+		return fixed, err
+	}
+	claim, err := j.r.applier.Claim(ctx, seq)
+	if err != nil {
+		return fixed, err
+	}
+	fixed.Cut, fixed.Owners = seq, claim.View
+	fixed.SpaceKnown, err = j.r.knownSpace(ctx, j.req.Space)
+	return fixed, err
+}
+
+func (j *job) pin(ctx context.Context, e pmr.SendPin) {
+	ctx, cancel := context.WithTimeout(ctx, e.TTL)
+	defer cancel()
+	req := api.PinRequest{Job: j.id, Attempt: e.Attempt, Router: j.r.ID(), Cut: e.Cut, TTLMS: e.TTL.Milliseconds(), Mode: j.req.Mode}
+	if j.req.Space != api.DefaultSpace {
+		req.Space = j.req.Space
+	}
+	var reply api.PinReply
+	if err := j.r.ports.Peers.Request(ctx, "storage."+e.Storage+".pin", req, &reply); err != nil {
+		j.tell(pmr.PinFailed{Attempt: e.Attempt, Storage: e.Storage, Err: about(e.Storage, "pin", err)})
+		return
+	}
+	j.tell(pmr.Pinned{Attempt: e.Attempt, Storage: e.Storage, Pin: reply})
+}
+
+// about names the storage and the step in an error's message.
+func about(storage, step string, err error) *api.Error {
+	e := *api.AsError(err)
+	e.Message = fmt.Sprintf("storage %s, %s: %s", storage, step, e.Message)
+	return &e
+}
+
+func (j *job) sendMap(ctx context.Context, e pmr.SendMap) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	req := api.MapRequest{
+		PMR: e.PMR, Job: j.id, Router: j.r.ID(), Module: j.module.Digest, Name: j.req.Module, Function: j.req.Function,
+		Combine: j.req.Combine, Reduce: j.reducer.String(), Space: j.req.Space, Params: j.req.Params,
+		TimeoutMS: max(1, (j.timeout - time.Since(j.began)).Milliseconds()),
+	}
+	if err := j.r.ports.Peers.Request(ctx, "storage."+e.Storage+".map", req, &api.Empty{}); err != nil {
+		j.tell(pmr.MapRefused{Attempt: e.Attempt, Storage: e.Storage, Err: about(e.Storage, "map", err)})
+	}
+}
+
+func (j *job) release(e pmr.SendRelease) {
+	for range 3 {
+		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+		err := j.r.ports.Peers.Request(ctx, "storage."+e.Storage+".release", api.PMRRequest{PMR: e.PMR}, &api.Empty{})
+		cancel()
+		if err == nil {
+			return
+		}
+	}
+	// What cannot be released ends by itself: a pin and kept output expire, and a map ends with its job's time.
+}
+
+// expect notes a map that is about to start.
+func (j *job) expect(e pmr.SendMap) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.maps[e.PMR] = &runningMap{storage: e.Storage, heard: time.Now()}
+}
+
+func (j *job) forgetMaps() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.maps = map[string]*runningMap{}
+}
+
+// mapped takes the end of a map. Those of attempts that were given up are unknown by now.
+func (j *job) mapped(end api.MapEnd) {
+	j.mu.Lock()
+	m := j.maps[end.PMR]
+	if m != nil {
+		m.end = &end
+	}
+	j.mu.Unlock()
+	if m != nil {
+		j.tell(pmr.MapEnded{Storage: m.storage, PMR: end.PMR, Err: end.Error})
+	}
+}
+
+func (j *job) progressed(p api.Progress) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if m := j.maps[p.PMR]; m != nil {
+		m.heard, m.seen = time.Now(), p
+	}
+}
+
+// watch asks storages that map and have been silent.
+func (j *job) watch(ctx context.Context) {
+	if j.machine.Phase() != pmr.Mapping {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for id, m := range j.maps {
+		if m.end == nil && !m.asking && time.Since(m.heard) > silentFor {
+			m.asking = true
+			go j.ask(ctx, j.machine.Attempt(), id, m)
+		}
+	}
+}
+
+func (j *job) ask(ctx context.Context, attempt int, id string, m *runningMap) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	err := j.r.ports.Peers.Request(ctx, "storage."+m.storage+".map_status", api.PMRRequest{PMR: id}, &api.PMRStatus{})
+	j.mu.Lock()
+	m.asking = false
+	if err == nil {
+		m.heard = time.Now()
+	}
+	j.mu.Unlock()
+	if err != nil {
+		lost := about(m.storage, "map", err)
+		lost.Code = api.CodeLost
+		j.tell(pmr.StorageLost{Attempt: attempt, Storage: m.storage, Err: lost})
+	}
+}
+
+// finish records the end for those who wait.
+func (j *job) finish(e pmr.Finish) {
+	j.mu.Lock()
+	j.err, j.ended = e.Err, time.Now()
+	if e.Err == nil {
+		j.stats = j.figures(e.Proof)
+	} else {
+		j.rows, j.memory = nil, 0
+	}
+	j.mu.Unlock()
+	if e.Err != nil {
+		j.publish("failed", e.Err.Message)
+		j.log("a job failed", "code", e.Err.Code, "reason", e.Err.Message)
+		return
+	}
+	j.publish("done", "")
+}
+
+// figures sums up what the storages reported; mu is held.
+func (j *job) figures(proof *pmr.Proof) *api.JobStats {
+	st := &api.JobStats{
+		Cut: proof.Cut, Storages: len(proof.Pinned), Attempts: proof.Attempts, Pinned: proof.Pinned,
+		Module: j.module.Digest, Millis: time.Since(j.began).Milliseconds(), Rows: uint64(j.rows.Len()),
+	}
+	for _, p := range proof.Pinned {
+		st.Buckets += len(p.Buckets)
+		end := j.maps[p.PMR].end
+		st.Records, st.Bytes, st.Pairs = st.Records+end.Records, st.Bytes+end.Bytes, st.Pairs+end.Pairs
+		for _, name := range slices.Sorted(maps.Keys(end.Counters)) {
+			if st.Counters == nil {
+				st.Counters = map[string]int64{}
+			}
+			st.Counters[name] += end.Counters[name]
+		}
+	}
+	return st
+}
+
+// publish tells whoever subscribed to the job's events.
+func (j *job) publish(phase, reason string) {
+	ev := api.JobProgress{Job: j.id, Phase: phase, Attempt: j.machine.Attempt(), Of: j.r.cfg.Settings.Buckets, Reason: reason}
+	j.mu.Lock()
+	for _, m := range j.maps {
+		ev.Buckets, ev.Records, ev.Bytes = ev.Buckets+m.seen.Buckets, ev.Records+m.seen.Records, ev.Bytes+m.seen.Bytes
+	}
+	j.mu.Unlock()
+	if err := j.r.ports.Peers.Publish("job."+j.id+".events", ev); err != nil {
+		j.log("cannot publish a job's progress", "reason", err)
+	}
+}
+
+func newMachine(id string, req api.JobRequest) *pmr.Router {
+	return pmr.NewRouter(pmr.RouterConfig{
+		Job: id, Space: req.Space, Deadline: time.Duration(req.TimeoutMS) * time.Millisecond,
+		Attempts: req.Attempts, PinTTL: DefaultPinTTL, Seed: rand.Uint64(),
+	})
+}

@@ -1,0 +1,332 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/buckets"
+	"github.com/pinion-mr/pinion/pmr"
+	"github.com/pinion-mr/pinion/pmr/reduce"
+)
+
+// maxTimeout is the longest run of a job, maxJobs how many a router runs at once.
+const (
+	maxTimeout = time.Hour
+	maxJobs    = 64
+)
+
+// RunJob runs a job and answers once: with its first rows, or with its id and status running if WaitMS is
+// over before the job is. A job id that is known here joins that job.
+func (r *Router) RunJob(ctx context.Context, req api.JobRequest) (api.JobReply, error) {
+	j, err := r.start(ctx, req)
+	if err != nil {
+		return api.JobReply{}, err
+	}
+	wait := j.timeout + answerWithin
+	if req.WaitMS > 0 {
+		wait = time.Duration(req.WaitMS) * time.Millisecond
+	}
+	return r.await(ctx, j, wait, 0, req.MaxBytes)
+}
+
+// start checks a request, fills in its defaults, and starts the job.
+func (r *Router) start(ctx context.Context, req api.JobRequest) (*job, error) {
+	if req.Job != "" {
+		if !validJobID(req.Job) {
+			return nil, api.Errorf(api.CodeBadRequest, "a job's id has 1 to 64 of a-z A-Z 0-9 _ -; %.80q is not one", req.Job)
+		}
+		if j := r.job(req.Job); j != nil {
+			return j, nil
+		}
+	}
+	j := &job{
+		r: r, id: cmp.Or(req.Job, newID()), began: time.Now(),
+		events: make(chan pmr.Event, 16), done: make(chan struct{}),
+	}
+	if err := j.prepare(ctx, req); err != nil {
+		return nil, err
+	}
+	j.log = r.logger.With("job", j.id, "module", req.Module).Info
+	j.machine = newMachine(j.id, j.req)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if other := r.jobs[j.id]; other != nil {
+		return other, nil
+	}
+	if r.runningJobs() >= maxJobs {
+		return nil, api.Errorf(api.CodeBusy, "this router runs %d jobs already", maxJobs).WithHint("try again in a moment")
+	}
+	if r.allJobs.Err() != nil {
+		return nil, api.Errorf(api.CodeUnavailable, "this router is stopping").WithHint("try again")
+	}
+	jobCtx, stop := context.WithCancelCause(r.allJobs)
+	j.stop = stop
+	r.jobs[j.id] = j
+	r.running.Go(func() {
+		defer stop(nil)
+		j.run(jobCtx)
+	})
+	return j, nil
+}
+
+func (r *Router) runningJobs() int {
+	n := 0
+	for _, j := range r.jobs {
+		if !j.over() {
+			n++
+		}
+	}
+	return n
+}
+
+func (j *job) over() bool {
+	select {
+	case <-j.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func validJobID(id string) bool {
+	if len(id) > 64 {
+		return false
+	}
+	for _, c := range []byte(id) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// prepare resolves what a request names and checks that it fits together.
+func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
+	var err error
+	setDefault(&req.Space, api.DefaultSpace)
+	setDefault(&req.Mode, "hold")
+	setDefault(&req.TimeoutMS, DefaultJobTimeout.Milliseconds())
+	setDefault(&req.Attempts, DefaultAttempts)
+	if err := buckets.CheckSpace(req.Space); err != nil {
+		return api.Errorf(api.CodeBadRequest, "%v", err)
+	}
+	switch {
+	case req.Mode != "hold":
+		return api.Errorf(api.CodeBadRequest, "there is no mode %.40q", req.Mode).WithHint("the mode is hold")
+	case req.TimeoutMS < 1 || req.TimeoutMS > maxTimeout.Milliseconds():
+		return api.Errorf(api.CodeBadRequest, "timeout_ms is %d; it must be 1 to %d", req.TimeoutMS, maxTimeout.Milliseconds())
+	case req.Attempts < 1 || req.Attempts > 1000:
+		return api.Errorf(api.CodeBadRequest, "attempts is %d; it must be 1 to 1000", req.Attempts)
+	case req.Limit < 0 || req.WaitMS < 0 || req.MaxBytes < 0:
+		return api.Errorf(api.CodeBadRequest, "limit, wait_ms and max_bytes may not be negative")
+	}
+	j.timeout = time.Duration(req.TimeoutMS) * time.Millisecond
+	if j.sort, err = reduce.ParseSort(req.Sort); err != nil {
+		return err
+	}
+	if req.Module == "" {
+		err = withoutModule(&req)
+	} else {
+		err = j.resolve(ctx, &req)
+	}
+	if err != nil {
+		return err
+	}
+	j.req = req
+	j.reducer, err = reduce.Parse(req.Reduce)
+	if err != nil {
+		return err
+	}
+	if fn := j.reducer.Function(); fn != "" {
+		return hasFunction(j.module, "reduce", fn)
+	}
+	return nil
+}
+
+func withoutModule(req *api.JobRequest) error {
+	setDefault(&req.Reduce, "none")
+	if req.Function != "" || req.Combine != "" || len(req.Params) > 0 || strings.HasPrefix(req.Reduce, "module") {
+		return api.Errorf(api.CodeBadRequest, "a function, combine, params or reduce %s need a module", req.Reduce).
+			WithHint("name a module; without one the records are passed through")
+	}
+	return nil
+}
+
+func (j *job) resolve(ctx context.Context, req *api.JobRequest) error {
+	var err error
+	if j.module, err = j.r.ports.Catalogue.Resolve(ctx, req.Module); err != nil {
+		return err
+	}
+	setDefault(&req.Function, "map")
+	if err := hasFunction(j.module, "map", req.Function); err != nil {
+		return err
+	}
+	if req.Combine != "" {
+		if err := hasFunction(j.module, "combine", req.Combine); err != nil {
+			return err
+		}
+	}
+	setDefault(&req.Reduce, j.module.Reduce)
+	if req.Reduce == "" && slices.Contains(j.module.Functions, "reduce") {
+		req.Reduce = "module"
+	}
+	setDefault(&req.Reduce, "none")
+	return nil
+}
+
+func hasFunction(m api.Module, role, fn string) error {
+	if slices.Contains(m.Functions, fn) {
+		return nil
+	}
+	return api.Errorf(api.CodeUnknownFunction, "module %s has no function %.80q to %s with", m.Name, fn, role).
+		WithHint("it has %s", strings.Join(m.Functions[:min(len(m.Functions), 20)], ", "))
+}
+
+// await waits for a job and returns its rows from an offset.
+func (r *Router) await(ctx context.Context, j *job, wait time.Duration, from, maxBytes int) (api.JobReply, error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-j.done:
+	case <-timer.C:
+		return api.JobReply{Job: j.id, Status: api.JobRunning, Rows: []api.Row{}}, nil
+	case <-ctx.Done():
+		return api.JobReply{}, api.AsError(ctx.Err())
+	}
+	return j.page(from, maxBytes)
+}
+
+// page returns the rows from an offset that fit into one reply.
+func (j *job) page(from, maxBytes int) (api.JobReply, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		e := *j.err
+		return api.JobReply{}, (&e).With("job", j.id)
+	}
+	reply := api.JobReply{Job: j.id, Status: api.JobDone, Rows: []api.Row{}, Stats: j.stats}
+	if from < 0 || from > j.rows.Len() {
+		return reply, api.Errorf(api.CodeBadRequest, "row %d of %d", from, j.rows.Len())
+	}
+	setDefault(&maxBytes, DefaultReplyBytes)
+	limit := min(maxBytes, j.r.ports.Peers.MaxPayload()-2*envelope-replySize(j.stats))
+	size := 0
+	for i := from; i < j.rows.Len(); i++ {
+		row := j.rows.Row(i)
+		size += rowSize(row)
+		if size > limit && i > from {
+			reply.Next = j.r.ID() + "." + strconv.Itoa(i)
+			break
+		}
+		if whole := j.r.ports.Peers.MaxPayload() - 2*envelope - replySize(j.stats); size > whole {
+			return reply, api.Errorf(api.CodeResultTooLarge, "the row of key %.80q takes %d bytes; a message here holds %d", buckets.KeyText(row.Key), size, whole).
+				WithHint("emit smaller values, or raise the NATS server's max_payload")
+		}
+		reply.Rows = append(reply.Rows, row)
+	}
+	return reply, nil
+}
+
+// rowSize is at most what a row takes in a message of either format.
+func rowSize(r api.Row) int { return 48 + textSize(r.Key) + textSize(r.Value.Bytes) }
+
+// textSize is at most what bytes take in JSON: six for a control character, or base64.
+func textSize(b []byte) int {
+	n := len(b) + len(b)/3
+	for _, c := range b {
+		if c < 0x20 || c == '"' || c == '\\' || c == 0xe2 {
+			n += 5
+		}
+	}
+	return n
+}
+
+// replySize is about what the proof takes.
+func replySize(st *api.JobStats) int {
+	n := 1024
+	for _, p := range st.Pinned {
+		n += 256 + 48*len(p.Buckets)
+	}
+	for name := range st.Counters {
+		n += 32 + 6*len(name)
+	}
+	return n
+}
+
+// Result returns more rows of a job. A cursor names the router that keeps them; the request is passed on.
+func (r *Router) Result(ctx context.Context, req api.ResultRequest) (api.JobReply, error) {
+	from, home := 0, r.ID()
+	if req.Cursor != "" {
+		at := strings.LastIndexByte(req.Cursor, '.')
+		n, err := strconv.Atoi(req.Cursor[at+1:])
+		if at < 0 || err != nil {
+			return api.JobReply{}, api.Errorf(api.CodeBadRequest, "%.80q is not a cursor", req.Cursor).WithHint("it is the next of an earlier reply")
+		}
+		from, home = n, req.Cursor[:at]
+	}
+	if home != r.ID() {
+		var reply api.JobReply
+		err := r.ports.Peers.Request(ctx, "router."+home+".result", req, &reply)
+		return reply, err
+	}
+	j := r.job(req.Job)
+	if j == nil {
+		return api.JobReply{}, r.unknownJob(req.Job)
+	}
+	return r.await(ctx, j, time.Duration(req.WaitMS)*time.Millisecond, from, req.MaxBytes)
+}
+
+func (r *Router) unknownJob(id string) error {
+	return api.Errorf(api.CodeUnknownJob, "router %s knows no job %.80q", r.ID(), id).
+		WithHint("results are kept for %s, and only while there is room", DefaultRetention)
+}
+
+var errCanceled = api.Errorf(api.CodeCanceled, "the job was cancelled")
+
+// Cancel ends a job: its guests are stopped first, then its pins are released.
+func (r *Router) Cancel(_ context.Context, req api.CancelRequest) (api.Empty, error) {
+	j := r.job(req.Job)
+	if j == nil {
+		return api.Empty{}, r.unknownJob(req.Job)
+	}
+	j.stop(errCanceled)
+	return api.Empty{}, nil
+}
+
+// expireResults drops results that are too old, and the oldest ones while all together take too much.
+func (r *Router) expireResults(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var kept []*job
+	total := int64(0)
+	for id, j := range r.jobs {
+		if !j.over() {
+			continue
+		}
+		j.mu.Lock()
+		ended, memory := j.ended, j.memory
+		j.mu.Unlock()
+		if now.Sub(ended) > DefaultRetention {
+			delete(r.jobs, id)
+			continue
+		}
+		kept = append(kept, j)
+		total += memory
+	}
+	slices.SortFunc(kept, func(a, b *job) int { return a.ended.Compare(b.ended) })
+	for _, j := range kept {
+		if total <= r.cfg.Memory && len(r.jobs) <= maxKept {
+			break
+		}
+		delete(r.jobs, j.id)
+		total -= j.memory
+	}
+}
+
+// maxKept is how many jobs, running or ended, a router remembers.
+const maxKept = 4096

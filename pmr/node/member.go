@@ -1,0 +1,158 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+)
+
+// membership keeps a node's entry among the members: created with a time to live and renewed, so that it
+// vanishes with the node.
+type membership struct {
+	kv     KV
+	key    string
+	self   api.Member
+	ttl    time.Duration
+	logger *slog.Logger
+
+	mu       sync.Mutex
+	revision uint64
+	renewed  time.Time // monotonic; zero while it is not a member
+}
+
+func newMembership(kv KV, prefix string, self api.Member, logger *slog.Logger) *membership {
+	return &membership{kv: kv, key: prefix + self.ID, self: self, ttl: DefaultMemberTTL, logger: logger}
+}
+
+// enter creates the entry. If one is there, it is that of this folder's last process, whose place is
+// taken; or of a process that died and is about to lapse, which is waited for; or of a rival that renews
+// it: NAME_TAKEN.
+func (m *membership) enter(ctx context.Context) error {
+	body, err := api.Encode(api.JSON, m.self)
+	if err != nil {
+		return err
+	}
+	var rival api.KVEntry
+	for waited := time.Duration(0); ; waited += refreshEvery / 2 {
+		revision, err := m.kv.CreateTTL(ctx, m.key, body, m.ttl)
+		if err == nil {
+			m.set(revision)
+			return nil
+		}
+		if api.CodeOf(err) != api.CodeNameTaken {
+			return err
+		}
+		found, err := m.kv.Get(ctx, m.key)
+		if err != nil {
+			return err
+		}
+		var other api.Member
+		if found.Revision != 0 && api.Decode(found.Value, &other, api.Lenient) == nil && m.self.Folder != "" && other.Folder == m.self.Folder {
+			if revision, err := m.kv.Renew(ctx, m.key, body, found.Revision, m.ttl); err == nil {
+				m.set(revision)
+				return nil
+			}
+		}
+		if rival.Revision != 0 && found.Revision > rival.Revision || waited > 2*m.ttl {
+			return api.Errorf(api.CodeNameTaken, "%s %q runs already (host %s, pid %d)", m.self.Role, m.self.ID, other.Host, other.PID).
+				WithHint("stop it, or choose another --id")
+		}
+		if rival.Revision == 0 && found.Revision != 0 {
+			rival = found
+			m.logger.Info("an earlier process of this id has not lapsed yet; waiting for it", "id", m.self.ID, "at most", m.ttl)
+		}
+		if err := sleep(ctx, refreshEvery/2); err != nil {
+			return err
+		}
+	}
+}
+
+// renew prolongs the entry. An error that is not temporary means that somebody else has it.
+func (m *membership) renew(ctx context.Context) error {
+	body, err := api.Encode(api.JSON, m.self)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	revision := m.revision
+	m.mu.Unlock()
+	next, err := m.kv.Renew(ctx, m.key, body, revision, m.ttl)
+	if err == nil {
+		m.set(next)
+		return nil
+	}
+	// Whose is it? A renewal whose answer was lost is ours too.
+	found, getErr := m.kv.Get(ctx, m.key)
+	if getErr != nil {
+		return errors.Join(err, getErr)
+	}
+	var holder api.Member
+	switch {
+	case found.Revision == 0:
+		return m.enter(ctx)
+	case api.Decode(found.Value, &holder, api.Lenient) == nil && holder.Incarnation == m.self.Incarnation:
+		m.mu.Lock()
+		m.revision = found.Revision
+		m.mu.Unlock()
+		return err
+	}
+	m.set(0)
+	return api.Errorf(api.CodeNameTaken, "%s %q was replaced by another process (host %s, pid %d)", m.self.Role, m.self.ID, holder.Host, holder.PID)
+}
+
+func (m *membership) set(revision uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.revision, m.renewed = revision, time.Now()
+	if revision == 0 {
+		m.renewed = time.Time{}
+	}
+}
+
+// alive reports whether others still see this member. A node that cannot renew stops serving before they
+// replace it.
+func (m *membership) alive() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.renewed.IsZero() && time.Since(m.renewed) < m.ttl
+}
+
+// leave removes the entry.
+func (m *membership) leave(ctx context.Context) {
+	if m.alive() {
+		if err := m.kv.Delete(ctx, m.key); err != nil {
+			m.logger.Warn("cannot remove the member entry; it lapses by itself", "reason", err)
+		}
+	}
+}
+
+func members(ctx context.Context, kv KV, prefix string) ([]api.Member, error) {
+	entries, err := kv.List(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	var list []api.Member
+	for _, e := range entries {
+		var m api.Member
+		if err := api.Decode(e.Value, &m, api.Lenient); err != nil {
+			return nil, err
+		}
+		list = append(list, m)
+	}
+	return list, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,135 @@
+package node
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/buckets"
+	"github.com/pinion-mr/pinion/pmr/reduce"
+)
+
+// Log is the cluster's log. Subjects are below its prefix.
+type Log interface {
+	// Append stores an entry once, whatever is retried below, and returns its position. IN_DOUBT means
+	// that nobody knows whether it is stored.
+	Append(ctx context.Context, subject string, header map[string]string, data []byte, msgID string) (uint64, error)
+	// Read follows the log from a position until ctx ends or fn fails. It may jump over entries that
+	// were purged.
+	Read(ctx context.Context, from uint64, filters []string, fn func([]api.LogEntry) error) error
+	// ReadTo reads all that matches in [from, to] and returns.
+	ReadTo(ctx context.Context, from, to uint64, filters []string, fn func(api.LogEntry) error) error
+	State(ctx context.Context) (api.LogState, error)
+	// Entry returns one entry; NOT_FOUND if it was purged or never was.
+	Entry(ctx context.Context, seq uint64) (api.LogEntry, error)
+	// Purge removes entries up to and including a position, but never the last entry.
+	Purge(ctx context.Context, upTo uint64) error
+}
+
+// KV is a key-value bucket. A revision of 0 means that the key does not exist.
+type KV interface {
+	Get(ctx context.Context, key string) (api.KVEntry, error)
+	Put(ctx context.Context, key string, value []byte) (uint64, error)
+	Create(ctx context.Context, key string, value []byte) (uint64, error) // NAME_TAKEN if it exists
+	CreateTTL(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error)
+	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) // fails on another revision
+	Renew(ctx context.Context, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error)
+	Delete(ctx context.Context, key string) error
+	List(ctx context.Context, prefix string) ([]api.KVEntry, error) // by key
+}
+
+// Objects is an object store.
+type Objects interface {
+	Put(ctx context.Context, name string, r io.Reader) error
+	Get(ctx context.Context, name string) (io.ReadCloser, error) // NOT_FOUND
+	Delete(ctx context.Context, name string) error
+}
+
+// Peers carries messages between nodes.
+type Peers interface {
+	Request(ctx context.Context, subject string, in, out any) error
+	Publish(subject string, v any) error
+	MaxPayload() int
+}
+
+// Catalogue knows the modules by name.
+type Catalogue interface {
+	// Resolve finds a module by name, name@version or digest: UNKNOWN_MODULE with a suggestion if there is
+	// none.
+	Resolve(ctx context.Context, ref string) (api.Module, error)
+	// Load returns the bytes of a digest.
+	Load(ctx context.Context, digest string) ([]byte, error)
+}
+
+// Mapper runs guest functions of one module at a time.
+type Mapper interface {
+	// Open makes an instance of the task's module for one worker of one job.
+	Open(ctx context.Context, task Task) (Guest, error)
+}
+
+// Task is what an instance is made for.
+type Task struct {
+	Job      string
+	Digest   string // of the module
+	Name     string // as the user calls it
+	Function string
+	Params   map[string][]byte
+	Log      *slog.Logger // receives the guest's log lines
+}
+
+// Guest is an instance of a module.
+type Guest interface {
+	// Map runs the task's function over a bucket.
+	Map(ctx context.Context, b buckets.ID, in Source, out Sink) (map[string]int64, error)
+	// Group runs a combine or reduce function over frames grouped by key.
+	Group(ctx context.Context, function string, in Source, out Sink) error
+	Close(ctx context.Context) error
+}
+
+// Source yields frames in batches: see buckets.Cursor.
+type Source interface {
+	Fill(dst []byte, limit int) (out []byte, records int, err error)
+}
+
+// Sink takes emitted pairs. Key and value are valid only during the call.
+type Sink interface {
+	Emit(flags uint32, key, value []byte) error
+}
+
+var _ Sink = (*reduce.Table)(nil)
+
+// Orders is the work queue of move orders. One delivery is worked on at a time, by all routers together.
+type Orders interface {
+	Publish(ctx context.Context, order api.MoveOrder) error
+	Consume(ctx context.Context, fn func(ctx context.Context, d OrderDelivery)) error
+}
+
+// OrderDelivery is one delivery of a move order.
+type OrderDelivery struct {
+	Order      api.MoveOrder
+	Deliveries int // 1 at the first
+	Delivery
+}
+
+// Delivery prolongs or ends a delivery.
+type Delivery interface {
+	InProgress() error
+	Ack(ctx context.Context) error
+	Nak(after time.Duration) error
+	Term(reason string) error
+}
+
+// Ports is all that a node needs from outside.
+type Ports struct {
+	Log         Log
+	State       KV // settings, table, members, spaces
+	Manifests   KV
+	Checkpoints Objects
+	Peers       Peers
+	Orders      Orders // of routers
+	Catalogue   Catalogue
+	Mapper      Mapper
+	Logger      *slog.Logger
+}

@@ -1,0 +1,169 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/buckets"
+)
+
+// RouterConfig describes a router.
+type RouterConfig struct {
+	Member   api.Member // ID and what else others should know
+	Cluster  string
+	Settings api.Settings
+	Expect   int   // storages that must have joined before buckets are assigned
+	Memory   int64 // aggregation memory of a job, and of all results that are kept; default DefaultAggregation
+}
+
+// Router is the router role: it takes jobs and drives pin, map and reduce, serves records, assigns buckets
+// and purges the log.
+type Router struct {
+	cfg     RouterConfig
+	ports   Ports
+	logger  *slog.Logger
+	applier *Applier
+	member  *membership
+	planner *planner
+	purger  *purger
+	began   time.Time
+	running sync.WaitGroup
+	stopAll context.CancelFunc
+	allJobs context.Context
+
+	mu     sync.Mutex
+	jobs   map[string]*job // running ones, and ended ones whose results are kept
+	spaces map[string]bool // known to exist
+}
+
+// NewRouter returns a router; Run makes it serve.
+func NewRouter(cfg RouterConfig, ports Ports) *Router {
+	if cfg.Memory == 0 {
+		cfg.Memory = DefaultAggregation
+	}
+	cfg.Member.Role, cfg.Member.Incarnation = "router", newID()
+	ports.Logger = ports.Logger.With("router", cfg.Member.ID)
+	r := &Router{
+		cfg: cfg, ports: ports, logger: ports.Logger, began: time.Now(),
+		applier: NewApplier(cfg.Settings, "", nil, ports),
+		member:  newMembership(ports.State, prefixRouter, cfg.Member, ports.Logger),
+		jobs:    map[string]*job{},
+		spaces:  map[string]bool{api.DefaultSpace: true},
+	}
+	r.allJobs, r.stopAll = context.WithCancel(context.Background())
+	r.planner = &planner{r: r}
+	r.purger = &purger{r: r}
+	return r
+}
+
+// ID is the router's id.
+func (r *Router) ID() string { return r.cfg.Member.ID }
+
+// Run serves until ctx ends, then cancels its jobs and leaves.
+func (r *Router) Run(ctx context.Context) error {
+	if err := r.member.enter(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var loops sync.WaitGroup
+	loops.Go(func() { r.applier.Run(ctx) })
+	loops.Go(func() { every(ctx, refreshEvery, func() { r.beat(ctx) }) })
+	loops.Go(func() { every(ctx, refreshEvery, func() { r.planner.round(ctx) }) })
+	loops.Go(func() { every(ctx, maintenanceEvery, func() { r.purger.round(ctx) }) })
+	loops.Go(func() { r.work(ctx) })
+	var err error
+	for err == nil && sleep(ctx, r.member.ttl/4) == nil {
+		err = r.renew(ctx)
+	}
+	r.stopAll()
+	r.running.Wait()
+	cancel()
+	loops.Wait()
+	bye, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer done()
+	r.member.leave(bye)
+	return err
+}
+
+func (r *Router) renew(ctx context.Context) error {
+	err := r.member.renew(ctx)
+	if api.CodeOf(err) == api.CodeNameTaken {
+		return err
+	}
+	if err != nil && ctx.Err() == nil {
+		r.logger.Warn("cannot renew the membership", "reason", err)
+	}
+	return nil
+}
+
+// beat tells the storages that this router lives, and drops what is too old.
+func (r *Router) beat(ctx context.Context) {
+	if err := r.ports.Peers.Publish("router."+r.ID()+".beat", api.Heartbeat{Router: r.ID()}); err != nil && ctx.Err() == nil {
+		r.logger.Warn("cannot send the heartbeat", "reason", err)
+	}
+	r.applier.Expire(time.Now())
+	r.expireResults(time.Now())
+}
+
+// Reconnected has the router compare itself with the log after a connection was lost.
+func (r *Router) Reconnected() { r.applier.Reload() }
+
+// Mapped takes a storage's word that a map is over.
+func (r *Router) Mapped(_ context.Context, end api.MapEnd) (api.Empty, error) {
+	if j := r.job(end.Job); j != nil {
+		j.mapped(end)
+	}
+	return api.Empty{}, nil // unknown jobs too: there is nobody to tell again
+}
+
+// Progress takes a storage's progress.
+func (r *Router) Progress(p api.Progress) {
+	if j := r.job(p.Job); j != nil {
+		j.progressed(p)
+	}
+}
+
+func (r *Router) job(id string) *job {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.jobs[id]
+}
+
+// knownSpace reports whether a space was created by name; records alone also make a space, which only the
+// storages see.
+func (r *Router) knownSpace(ctx context.Context, space string) (bool, error) {
+	r.mu.Lock()
+	known := r.spaces[space]
+	r.mu.Unlock()
+	if known {
+		return true, nil
+	}
+	e, err := r.ports.State.Get(ctx, prefixSpace+space)
+	if err != nil || e.Revision == 0 {
+		return false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spaces[space] = true
+	return true, nil
+}
+
+// CreateSpace makes a space known by name, also while it holds nothing.
+func (r *Router) CreateSpace(ctx context.Context, req api.SpaceRequest) (api.Empty, error) {
+	if err := buckets.CheckSpace(req.Space); err != nil {
+		return api.Empty{}, api.Errorf(api.CodeBadRequest, "%v", err)
+	}
+	known, err := r.knownSpace(ctx, req.Space)
+	if err != nil || known {
+		return api.Empty{}, err
+	}
+	_, err = r.ports.State.Create(ctx, prefixSpace+req.Space, []byte("{}"))
+	if err != nil && api.CodeOf(err) != api.CodeNameTaken {
+		return api.Empty{}, fmt.Errorf("node: create space %s: %w", req.Space, err)
+	}
+	return api.Empty{}, nil
+}

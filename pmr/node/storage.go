@@ -1,0 +1,369 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/buckets"
+	"github.com/pinion-mr/pinion/pmr"
+)
+
+// StorageConfig describes a storage.
+type StorageConfig struct {
+	Member   api.Member // ID, Folder, Weight and what else others should know
+	Settings api.Settings
+	Workers  Workers // shared by the storages of a process
+	TempDir  string  // for checkpoints on their way
+	Memory   int64   // aggregation memory of a job; default DefaultAggregation
+}
+
+// Workers is a pool of places for guests to run in. Each bucket of each job takes a place in turn, so a
+// short job does not wait for a long one.
+type Workers chan struct{}
+
+// NewWorkers makes a pool of n places.
+func NewWorkers(n int) Workers { return make(Workers, max(n, 1)) }
+
+// Storage is the storage role: it owns buckets, pins them at cuts and runs maps on them.
+type Storage struct {
+	cfg     StorageConfig
+	ports   Ports
+	logger  *slog.Logger
+	applier *Applier
+	member  *membership
+	maps    sync.WaitGroup
+	began   time.Time
+
+	mu      sync.Mutex
+	machine *pmr.Storage
+	pinned  map[string]*pinned
+	fenced  bool   // the fence of this membership is applied: pins may be granted
+	fence   uint64 // its position
+	taking  map[buckets.ID]bool
+	trouble map[string]string // by subject, for the status
+}
+
+// pinned is what the shell holds for a PMR.
+type pinned struct {
+	id, job, router string
+	claim           Claim
+	unpinned        bool // the claim is released
+	buckets         []buckets.ID
+	dropped         chan struct{}
+
+	req      api.MapRequest
+	stop     context.CancelFunc // of the map
+	progress progress
+	end      *api.MapEnd
+	output   []byte
+}
+
+// NewStorage returns a storage on its store; Run makes it serve.
+func NewStorage(cfg StorageConfig, ports Ports, store buckets.Store) *Storage {
+	if cfg.Memory == 0 {
+		cfg.Memory = DefaultAggregation
+	}
+	cfg.Member.Role, cfg.Member.Incarnation = "storage", newID()
+	ports.Logger = ports.Logger.With("storage", cfg.Member.ID)
+	return &Storage{
+		cfg: cfg, ports: ports, logger: ports.Logger, began: time.Now(),
+		applier: NewApplier(cfg.Settings, cfg.Member.ID, store, ports),
+		member:  newMembership(ports.State, prefixStorage, cfg.Member, ports.Logger),
+		machine: pmr.NewStorage(pmr.StorageConfig{Silence: DefaultSilence, Retention: DefaultRetention}),
+		pinned:  map[string]*pinned{}, taking: map[buckets.ID]bool{}, trouble: map[string]string{},
+	}
+}
+
+// newID returns 128 random bits.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// ID is the storage's id.
+func (s *Storage) ID() string { return s.cfg.Member.ID }
+
+// Run serves until ctx ends, then stops guests and leaves. It fails if another process has this id.
+func (s *Storage) Run(ctx context.Context) error {
+	if err := s.member.enter(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var loops sync.WaitGroup
+	loops.Go(func() { s.applier.Run(ctx) })
+	loops.Go(func() { every(ctx, DefaultSilence/100, func() { s.tick() }) })
+	loops.Go(func() { every(ctx, refreshEvery, func() { s.reconcile(ctx) }) })
+	loops.Go(func() { every(ctx, maintenanceEvery, func() { s.checkpoint(ctx) }) })
+	err := s.serve(ctx)
+	cancel()
+	loops.Wait()
+	s.stopMaps()
+	bye, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer done()
+	s.member.leave(bye)
+	return err
+}
+
+// serve keeps the membership, and sets a new fence whenever it was lost in between: what was granted
+// before it is void.
+func (s *Storage) serve(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if s.member.alive() && !s.isFenced() {
+			if err := s.setFence(ctx); err != nil && ctx.Err() == nil {
+				s.logger.Warn("cannot set the fence; trying again", "reason", err)
+				_ = sleep(ctx, refreshEvery)
+				continue
+			}
+		}
+		if sleep(ctx, s.member.ttl/4) != nil {
+			return nil
+		}
+		err := s.member.renew(ctx)
+		if api.CodeOf(err) == api.CodeNameTaken {
+			return err
+		}
+		if err != nil && ctx.Err() == nil {
+			s.logger.Warn("cannot renew the membership", "reason", err)
+		}
+		if !s.member.alive() {
+			s.unfence()
+		}
+	}
+	return nil
+}
+
+func (s *Storage) setFence(ctx context.Context) error {
+	fence := buckets.Fence{Storage: s.ID(), Incarnation: s.cfg.Member.Incarnation}
+	seq, err := appendEntry(ctx, s.ports.Log, buckets.FenceSubject(s.ID()), fence, "fence-"+newID())
+	if err != nil {
+		return err
+	}
+	if err := s.applier.WaitApplied(ctx, seq); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fenced, s.fence = true, seq
+	s.logger.Info("storage serves", "fence", seq)
+	return nil
+}
+
+func (s *Storage) isFenced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fenced
+}
+
+func (s *Storage) unfence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fenced = false
+}
+
+// serving fails if this storage may not answer now.
+func (s *Storage) serving() error {
+	if !s.isFenced() || !s.member.alive() {
+		return api.Errorf(api.CodeUnavailable, "storage %s is not serving yet", s.ID())
+	}
+	return nil
+}
+
+// Reconnected has the storage compare itself with the log after a connection was lost.
+func (s *Storage) Reconnected() { s.applier.Reload() }
+
+// Pin claims the snapshot of a cut and makes a PMR of it.
+func (s *Storage) Pin(ctx context.Context, req api.PinRequest) (api.PinReply, error) {
+	if err := s.serving(); err != nil {
+		return api.PinReply{}, err
+	}
+	ttl := time.Duration(req.TTLMS) * time.Millisecond
+	if ttl <= 0 || ttl > time.Minute {
+		return api.PinReply{}, api.Errorf(api.CodeBadRequest, "ttl_ms is %d; it must be 1 to 60000", req.TTLMS)
+	}
+	ctx, cancel := context.WithTimeout(ctx, ttl)
+	defer cancel()
+	claim, err := s.applier.Claim(ctx, req.Cut)
+	if err != nil {
+		return api.PinReply{}, err
+	}
+	p := &pinned{
+		id: newID(), job: req.Job, router: req.Router, claim: claim,
+		buckets: claim.View.Of(s.ID()), dropped: make(chan struct{}),
+	}
+	reply := api.PinReply{PMR: p.id, Storage: s.ID(), Incarnation: s.cfg.Member.Incarnation}
+	for _, b := range p.buckets {
+		reply.Buckets = append(reply.Buckets, api.BucketPin{Bucket: uint16(b), Generation: claim.View.Owner(b).Generation})
+	}
+	if req.Space != "" {
+		if reply.HasSpace, err = p.hasSpace(req.Space); err != nil {
+			return api.PinReply{}, errors.Join(err, claim.Release())
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pinned[p.id] = p
+	return reply, s.step(pmr.PinAsked{PMR: p.id, Job: req.Job, Router: req.Router, TTL: ttl})
+}
+
+func (p *pinned) hasSpace(space string) (bool, error) {
+	for _, b := range p.buckets {
+		spaces, err := p.claim.snap.Spaces(b)
+		if err != nil {
+			return false, err
+		}
+		if slices.Contains(spaces, space) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Map starts the map of a PMR, if it still exists, and answers at once.
+func (s *Storage) Map(_ context.Context, req api.MapRequest) (api.Empty, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.pinned[req.PMR]; p != nil && p.req.PMR == "" {
+		p.req = req
+	}
+	return api.Empty{}, s.step(pmr.MapAsked{PMR: req.PMR})
+}
+
+// Release gives a PMR up.
+func (s *Storage) Release(_ context.Context, req api.PMRRequest) (api.Empty, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return api.Empty{}, s.step(pmr.ReleaseAsked{PMR: req.PMR})
+}
+
+// Heard takes a router's heartbeat.
+func (s *Storage) Heard(router string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.step(pmr.Heard{Router: router})
+}
+
+func (s *Storage) tick() {
+	s.applier.Expire(time.Now())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.step(pmr.Tick{})
+}
+
+// step steps the machine and performs its effects; mu is held. It returns what Refuse says.
+func (s *Storage) step(ev pmr.Event) (refused error) {
+	for _, effect := range s.machine.Step(time.Since(s.began), ev) {
+		switch e := effect.(type) {
+		case pmr.Accept:
+		case pmr.Refuse:
+			refused = e.Err.With("storage", s.ID())
+		case pmr.StartMap:
+			s.startMap(s.pinned[e.PMR])
+		case pmr.StopMap:
+			s.pinned[e.PMR].stop()
+		case pmr.Report:
+			p := s.pinned[e.PMR]
+			s.unpin(p)
+			s.maps.Go(func() { s.report(p) })
+		case pmr.Drop:
+			p := s.pinned[e.PMR]
+			delete(s.pinned, e.PMR)
+			s.unpin(p)
+			close(p.dropped)
+		}
+	}
+	return refused
+}
+
+func (s *Storage) unpin(p *pinned) {
+	if p.unpinned {
+		return
+	}
+	p.unpinned = true
+	if err := p.claim.Release(); err != nil {
+		s.logger.Error("cannot close a snapshot", "reason", err)
+	}
+}
+
+// report tells the router the end of a map until it confirms or the PMR is dropped.
+func (s *Storage) report(p *pinned) {
+	subject := fmt.Sprintf("router.%s.mapped", p.router)
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		err := s.ports.Peers.Request(ctx, subject, p.end, &api.Empty{})
+		cancel()
+		if err == nil {
+			return
+		}
+		select {
+		case <-p.dropped:
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// Fetch returns a piece of a map's output.
+func (s *Storage) Fetch(_ context.Context, req api.FetchRequest) (api.FetchReply, error) {
+	s.mu.Lock()
+	p := s.pinned[req.PMR]
+	if p == nil || p.end == nil {
+		s.mu.Unlock()
+		return api.FetchReply{}, api.Errorf(api.CodePMRExpired, "no output of %.8s is kept here", req.PMR)
+	}
+	output := p.output
+	s.mu.Unlock()
+	size := uint64(len(output))
+	if req.Cursor > size || req.MaxBytes <= 0 {
+		return api.FetchReply{}, api.Errorf(api.CodeBadRequest, "cursor %d of %d bytes, max_bytes %d", req.Cursor, size, req.MaxBytes)
+	}
+	piece := output[req.Cursor:min(size, req.Cursor+uint64(min(req.MaxBytes, pieceBytes)))]
+	return api.FetchReply{Data: piece, Checksum: xxhash.Sum64(piece), Size: size}, nil
+}
+
+// MapStatus tells how far a map is.
+func (s *Storage) MapStatus(_ context.Context, req api.PMRRequest) (api.PMRStatus, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.machine.PMRs() {
+		if m.ID == req.PMR {
+			p := s.pinned[m.ID].progress.read()
+			return api.PMRStatus{PMR: m.ID, State: m.State.String(), Records: p.Records, Bytes: p.Bytes, Buckets: p.Buckets}, nil
+		}
+	}
+	return api.PMRStatus{}, api.Errorf(api.CodePMRExpired, "there is no PMR %.8s", req.PMR)
+}
+
+// stopMaps ends everything that is pinned and waits until no guest runs.
+func (s *Storage) stopMaps() {
+	s.mu.Lock()
+	for _, id := range s.machine.PMRs() {
+		_ = s.step(pmr.ReleaseAsked{PMR: id.ID})
+	}
+	s.mu.Unlock()
+	s.maps.Wait()
+}
+
+// every calls fn at an interval until ctx ends.
+func every(ctx context.Context, d time.Duration, fn func()) {
+	t := time.NewTicker(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			fn()
+		case <-ctx.Done():
+			return
+		}
+	}
+}

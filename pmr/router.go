@@ -1,0 +1,387 @@
+package pmr
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/buckets"
+)
+
+// RouterConfig is what a router needs to know of a job to drive it.
+type RouterConfig struct {
+	Job      string
+	Space    string        // for messages
+	Deadline time.Duration // when the job must have ended
+	Attempts int           // maps begun at the most; pins that fail use up none
+	PinTTL   time.Duration // a pin ends by itself after this
+	Seed     uint64        // of the jitter between attempts
+}
+
+// Events of a Router. Attempt says which attempt an answer belongs to; late ones are recognised by it.
+type (
+	// Started begins the job.
+	Started struct{}
+	// CutFixed says that the cut is in the log, what the table was there, and whether the job's space has
+	// been created by name.
+	CutFixed struct {
+		Attempt    int
+		Cut        uint64
+		Owners     *buckets.View
+		SpaceKnown bool
+	}
+	// CutFailed says that no cut could be appended or followed.
+	CutFailed struct {
+		Attempt int
+		Err     *api.Error
+	}
+	// Pinned is a storage's answer to a pin.
+	Pinned struct {
+		Attempt int
+		Storage string
+		Pin     api.PinReply
+	}
+	// PinFailed is a refused or unanswered pin.
+	PinFailed struct {
+		Attempt int
+		Storage string
+		Err     *api.Error
+	}
+	// MapRefused says that a storage did not accept the map.
+	MapRefused struct {
+		Attempt int
+		Storage string
+		Err     *api.Error
+	}
+	// MapEnded is a storage's word that its map is over, well or not.
+	MapEnded struct {
+		Storage, PMR string
+		Err          *api.Error
+	}
+	// StorageLost says that a storage that maps has fallen silent.
+	StorageLost struct {
+		Attempt int
+		Storage string
+		Err     *api.Error
+	}
+	// Collected says that the output of all maps was merged and reduced, or why not.
+	Collected struct {
+		Attempt int
+		Err     *api.Error
+	}
+	// Canceled ends the job.
+	Canceled struct{ Err *api.Error }
+	// Tick says that time has passed.
+	Tick struct{}
+)
+
+// Effects of a Router.
+type (
+	// AppendCut asks for a cut and the table there.
+	AppendCut struct{ Attempt int }
+	// SendPin asks a storage to pin.
+	SendPin struct {
+		Attempt int
+		Storage string
+		Cut     uint64
+		TTL     time.Duration
+	}
+	// SendMap starts the map of a PMR.
+	SendMap struct {
+		Attempt      int
+		Storage, PMR string
+	}
+	// SendRelease ends a PMR: what it pinned, maps or keeps is given up.
+	SendRelease struct{ Storage, PMR string }
+	// Collect asks for the output of all maps of the attempt to be merged and reduced.
+	Collect struct{ Attempt int }
+	// Finish is the end of the job: Err, or the proof of what was covered.
+	Finish struct {
+		Err   *api.Error
+		Proof *Proof
+	}
+)
+
+// Event and Effect are any of the types above.
+type (
+	Event  any
+	Effect any
+)
+
+// Phase is how far an attempt is. Phases are ordered by progress.
+type Phase int
+
+// The phases of a job.
+const (
+	Waiting Phase = iota // between attempts
+	Cutting
+	Pinning
+	Mapping
+	Collecting
+	Finished
+)
+
+// String names the phase for messages.
+func (p Phase) String() string {
+	return [...]string{"waiting", "cut", "pin", "map", "reduce", "finished"}[p]
+}
+
+// Router drives one job through its attempts.
+type Router struct {
+	cfg     RouterConfig
+	rng     *rand.Rand
+	phase   Phase
+	attempt int // number of the present attempt
+	mapped  int // attempts that began to map
+	tries   int // attempts in a row that failed before mapping
+	wake    time.Duration
+	last    *api.Error // why the last attempt failed
+
+	cut        uint64
+	owners     *buckets.View
+	spaceKnown bool
+	waitFor    map[string]bool         // storages whose answer or end is awaited
+	pins       map[string]api.PinReply // by storage
+}
+
+// NewRouter returns the machine of a job that has not started.
+func NewRouter(cfg RouterConfig) *Router {
+	return &Router{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, cfg.Seed))}
+}
+
+// Phase, Attempt and LastFailure say how far the job is.
+func (r *Router) Phase() Phase { return r.phase }
+
+// Attempt is the number of the present attempt, from 1.
+func (r *Router) Attempt() int { return r.attempt }
+
+// LastFailure is why the last attempt was given up; nil in the first.
+func (r *Router) LastFailure() *api.Error { return r.last }
+
+// Wake is when the next Tick is due.
+func (r *Router) Wake() time.Duration {
+	if r.phase == Waiting {
+		return min(r.wake, r.cfg.Deadline)
+	}
+	return r.cfg.Deadline
+}
+
+// Step tells the machine what happened at a time and returns what is to be done. After Finish it only
+// releases what late answers bring.
+func (r *Router) Step(now time.Duration, ev Event) []Effect {
+	switch ev := ev.(type) {
+	case Pinned:
+		if ev.Attempt != r.attempt || r.phase != Pinning || !r.waitFor[ev.Storage] {
+			return []Effect{SendRelease{ev.Storage, ev.Pin.PMR}} // nobody waits for it
+		}
+		r.pins[ev.Storage] = ev.Pin
+		delete(r.waitFor, ev.Storage)
+		return r.afterPin(now)
+	case Canceled:
+		return r.finish(ev.Err)
+	}
+	if r.phase == Finished {
+		return nil
+	}
+	if now >= r.cfg.Deadline {
+		return r.finish(r.timedOut())
+	}
+	return r.step(now, ev)
+}
+
+func (r *Router) step(now time.Duration, ev Event) []Effect {
+	switch ev := ev.(type) {
+	case Started:
+		return r.begin()
+	case Tick:
+		if r.phase == Waiting && r.attempt > 0 && now >= r.wake {
+			return r.begin()
+		}
+	case CutFixed:
+		if ev.Attempt == r.attempt && r.phase == Cutting {
+			return r.pin(now, ev)
+		}
+	case CutFailed:
+		if ev.Attempt == r.attempt && r.phase == Cutting {
+			return r.fail(now, ev.Err)
+		}
+	case PinFailed:
+		if ev.Attempt == r.attempt && r.phase == Pinning && r.waitFor[ev.Storage] {
+			return r.fail(now, ev.Err.With("storage", ev.Storage))
+		}
+	case MapRefused:
+		if ev.Attempt == r.attempt && r.phase == Mapping && r.waitFor[ev.Storage] {
+			return r.fail(now, ev.Err.With("storage", ev.Storage))
+		}
+	case StorageLost:
+		if ev.Attempt == r.attempt && (r.phase == Mapping && r.waitFor[ev.Storage]) {
+			return r.fail(now, ev.Err.With("storage", ev.Storage))
+		}
+	case MapEnded:
+		return r.mapEnded(now, ev)
+	case Collected:
+		if ev.Attempt == r.attempt && r.phase == Collecting {
+			if ev.Err != nil {
+				return r.fail(now, ev.Err)
+			}
+			return r.finish(nil)
+		}
+	}
+	return nil
+}
+
+func (r *Router) begin() []Effect {
+	r.attempt++
+	r.phase = Cutting
+	r.pins, r.waitFor, r.owners = nil, nil, nil
+	return []Effect{AppendCut{r.attempt}}
+}
+
+// pin asks every owner at the cut, all at once.
+func (r *Router) pin(now time.Duration, ev CutFixed) []Effect {
+	r.cut, r.owners, r.spaceKnown = ev.Cut, ev.Owners, ev.SpaceKnown
+	if free := ev.Owners.Of(""); len(free) > 0 {
+		return r.fail(now, api.Errorf(api.CodeNoOwner, "no storage owns %s", buckets.Ranges(free)).
+			WithHint("`engine status` shows which storages are there; buckets are assigned once enough have joined"))
+	}
+	r.phase = Pinning
+	r.pins, r.waitFor = map[string]api.PinReply{}, map[string]bool{}
+	var effects []Effect
+	for _, storage := range ev.Owners.Storages() {
+		r.waitFor[storage] = true
+		effects = append(effects, SendPin{Attempt: r.attempt, Storage: storage, Cut: ev.Cut, TTL: r.cfg.PinTTL})
+	}
+	return effects
+}
+
+// afterPin sends the maps once all have pinned and the coverage is proven.
+func (r *Router) afterPin(now time.Duration) []Effect {
+	if len(r.waitFor) > 0 {
+		return nil
+	}
+	if err := prove(r.owners, r.pins); err != nil {
+		return r.fail(now, err)
+	}
+	if !r.spaceKnown && !slices.ContainsFunc(slices.Collect(maps.Values(r.pins)), func(p api.PinReply) bool { return p.HasSpace }) {
+		return r.finish(api.Errorf(api.CodeUnknownSpace, "there is no space %q", r.cfg.Space).
+			WithHint("`submit spaces` lists them; `submit import --space %s FILE` makes one", r.cfg.Space))
+	}
+	if r.mapped >= r.cfg.Attempts {
+		return r.finish(r.givenUp())
+	}
+	r.phase = Mapping
+	r.mapped++
+	r.tries = 0
+	var effects []Effect
+	for _, storage := range slices.Sorted(maps.Keys(r.pins)) {
+		r.waitFor[storage] = true
+		effects = append(effects, SendMap{Attempt: r.attempt, Storage: storage, PMR: r.pins[storage].PMR})
+	}
+	return effects
+}
+
+func (r *Router) mapEnded(now time.Duration, ev MapEnded) []Effect {
+	if r.phase != Mapping || r.pins[ev.Storage].PMR != ev.PMR || !r.waitFor[ev.Storage] {
+		return nil // of an attempt that was given up, or told twice
+	}
+	if ev.Err != nil {
+		return r.fail(now, ev.Err.With("storage", ev.Storage))
+	}
+	delete(r.waitFor, ev.Storage)
+	if len(r.waitFor) > 0 {
+		return nil
+	}
+	r.phase = Collecting
+	return []Effect{Collect{r.attempt}}
+}
+
+// fail gives the attempt up. Nothing of it is used. Another one begins after a pause if that can help.
+func (r *Router) fail(now time.Duration, err *api.Error) []Effect {
+	if !Retryable(err.Code) {
+		return r.finish(err)
+	}
+	if r.phase >= Mapping && r.mapped >= r.cfg.Attempts {
+		r.last = err
+		return r.finish(r.givenUp())
+	}
+	effects := r.releaseAll()
+	r.last = err
+	r.phase = Waiting
+	r.wake = now + r.pause()
+	r.tries++
+	return effects
+}
+
+// pause grows from 10 ms to 640 ms, with jitter of half of it, so that rivals do not meet again.
+func (r *Router) pause() time.Duration {
+	full := 10 * time.Millisecond << min(r.tries, 6)
+	return full/2 + time.Duration(r.rng.Int64N(int64(full)))
+}
+
+func (r *Router) finish(err *api.Error) []Effect {
+	if r.phase == Finished {
+		return nil
+	}
+	proof := r.proof()
+	effects := r.releaseAll()
+	r.phase = Finished
+	if err != nil {
+		return append(effects, Finish{Err: err})
+	}
+	return append(effects, Finish{Proof: proof})
+}
+
+func (r *Router) releaseAll() []Effect {
+	var effects []Effect
+	for _, storage := range slices.Sorted(maps.Keys(r.pins)) {
+		effects = append(effects, SendRelease{storage, r.pins[storage].PMR})
+	}
+	r.pins = nil
+	return effects
+}
+
+func (r *Router) timedOut() *api.Error {
+	where := fmt.Sprintf("in phase %s of attempt %d", r.phase, r.attempt)
+	if waiting := slices.Sorted(maps.Keys(r.waitFor)); r.phase > Cutting && len(waiting) > 0 {
+		where += fmt.Sprintf(", waiting for %v", waiting)
+	}
+	return r.withLast(api.Errorf(api.CodeTimeout, "the job's time was over %s", where).
+		WithHint("a longer time: --timeout"))
+}
+
+func (r *Router) givenUp() *api.Error {
+	return r.withLast(api.Errorf(CodeOf(r.last), "given up after %d maps", r.mapped))
+}
+
+func (r *Router) withLast(e *api.Error) *api.Error {
+	if r.last == nil {
+		return e
+	}
+	e.Message += fmt.Sprintf("; the attempt before failed: %s", r.last.Message)
+	for k, v := range r.last.Details {
+		e.With(k, v)
+	}
+	return e
+}
+
+// CodeOf is the code of an error that may be nil.
+func CodeOf(e *api.Error) api.Code {
+	if e == nil {
+		return api.CodeInternal
+	}
+	return e.Code
+}
+
+// Retryable reports whether another attempt may succeed: somebody was busy, late or gone. What a user or
+// a guest did wrong stays wrong.
+func Retryable(c api.Code) bool {
+	switch c {
+	case api.CodeBusy, api.CodeNoCut, api.CodePMRExpired, api.CodeNoOwner, api.CodeCoverage, api.CodeLost,
+		api.CodeUnavailable, api.CodeTimeout, api.CodeInDoubt:
+		return true
+	}
+	return false
+}

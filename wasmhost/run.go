@@ -1,0 +1,304 @@
+package wasmhost
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/buckets"
+)
+
+// Source gives the frames that a guest works on; every [buckets.Cursor] is one.
+type Source interface {
+	// Fill appends whole frames to dst until the next one would make it longer than limit; at least one
+	// if any is left. It returns dst and the number of frames appended: 0 at the end.
+	Fill(dst []byte, limit int) (out []byte, records int, err error)
+}
+
+// Sink takes the pairs that a guest emits, in their order. Flags are buckets.FlagInt, buckets.FlagFloat
+// (then value has 8 bytes) or 0. Key and value are valid only during the call. An error ends the guest's
+// call.
+type Sink interface {
+	Emit(flags uint32, key, value []byte) error
+}
+
+// Figures say what one Map or Group did.
+type Figures struct {
+	Records  uint64 // frames read
+	Bytes    uint64 // of their keys and values
+	Pairs    uint64 // emitted
+	Output   uint64 // bytes of their keys and values
+	Counters map[string]int64
+}
+
+// run is one Map or Group.
+type run struct {
+	sink    Sink
+	group   *given // not nil in Group
+	figures Figures
+}
+
+// Map runs the job's function over one bucket: pmr_init with the job's params, the function per batch,
+// pmr_end; the first and the last only if the module exports them. The bucket's output counts only if Map
+// returns without an error.
+//
+// Errors: a [*GuestError]; an error of the sink or the source, as it is (an [api.Error] gets the places
+// bucket, module and function in its details). The instance is broken then.
+func (in *Instance) Map(ctx context.Context, bucket buckets.ID, source Source, sink Sink) (Figures, error) {
+	return in.process(ctx, in.job.Function, int(bucket), source, &run{sink: sink})
+}
+
+// Group runs a combine or reduce function over frames that are grouped by key and flagged with
+// buckets.FlagFirst and buckets.FlagLast; a group may span batches. The function may emit only keys of the
+// batch it was given, so before it returns; the flags first and last of what it emits are ignored.
+// Otherwise it is like Map.
+func (in *Instance) Group(ctx context.Context, function string, source Source, sink Sink) (Figures, error) {
+	if err := in.module.checkFunction(in.job.Name, function); err != nil {
+		return Figures{}, err
+	}
+	return in.process(ctx, function, -1, source, &run{sink: sink, group: &given{}})
+}
+
+func (in *Instance) process(ctx context.Context, function string, bucket int, source Source, r *run) (Figures, error) {
+	if in.broken {
+		return Figures{}, errors.New("wasmhost: the instance is broken; make another")
+	}
+	f := in.function(function)
+	in.run, in.place = r, place{function: function, bucket: bucket}
+	in.stderr.reset()
+	in.lastLog = ""
+	in.wasi.reset(in.job.ID, bucket)
+	err := in.batches(ctx, f, source)
+	in.wasi.flush(in)
+	in.run, in.phase = nil, phaseLoad
+	if err != nil {
+		in.broken = true
+		return Figures{}, err
+	}
+	return r.figures, nil
+}
+
+// function returns an export. Each api.Function has a stack of its own, so they are kept.
+func (in *Instance) function(name string) export {
+	f, ok := in.functions[name]
+	if !ok {
+		f = export{name: name, Function: in.guest.ExportedFunction(name)}
+		in.functions[name] = f
+	}
+	return f
+}
+
+func (in *Instance) batches(ctx context.Context, f export, source Source) error {
+	call := in.context(ctx)
+	if in.init.Function != nil {
+		if err := in.give(call, in.init, phaseLoad, in.params); err != nil {
+			return err
+		}
+	}
+	for {
+		batch, records, err := source.Fill(in.batch[:0], in.config.BatchBytes)
+		if err != nil {
+			return fmt.Errorf("wasmhost: read bucket %d: %w", in.place.bucket, err)
+		}
+		in.batch = batch
+		if records == 0 {
+			break
+		}
+		if err := in.enter(batch, records); err != nil {
+			return err
+		}
+		if err := in.give(call, f, phaseBatch, batch); err != nil {
+			return err
+		}
+		in.leave(batch, records)
+	}
+	if in.end.Function == nil {
+		return nil
+	}
+	in.phase = phaseEnd
+	return in.check(call, in.end, 0, 0)
+}
+
+// enter notes where the batch lies, and its keys if they matter.
+func (in *Instance) enter(batch []byte, records int) error {
+	first, _, err := buckets.CutFrame(batch)
+	if err != nil {
+		return fmt.Errorf("wasmhost: batch of bucket %d: %w", in.place.bucket, err)
+	}
+	in.place.records, in.place.key = records, first.Key
+	if in.run.group != nil {
+		return in.run.group.read(batch)
+	}
+	return nil
+}
+
+func (in *Instance) leave(batch []byte, records int) {
+	in.run.figures.Records += uint64(records)
+	in.run.figures.Bytes += uint64(len(batch) - records*buckets.FrameHeader)
+	in.place.record += uint64(records)
+	in.place.records, in.place.key = 0, nil
+}
+
+// give writes frames into the guest's buffer and calls one of its functions with them.
+func (in *Instance) give(ctx *callContext, f export, p phase, frames []byte) error {
+	if err := in.reserve(ctx, len(frames)); err != nil {
+		return err
+	}
+	if len(frames) > 0 && !in.memory.Write(in.buffer, frames) {
+		// The range was in the memory when pmr_alloc returned it, and memories do not shrink.
+		return in.outside("the buffer", uint64(in.buffer), uint64(len(frames)))
+	}
+	in.phase = p
+	err := in.check(ctx, f, uint64(in.buffer), uint64(len(frames)))
+	in.phase = phaseLoad
+	return err
+}
+
+// check calls a function whose result is 0 if all went well.
+func (in *Instance) check(ctx *callContext, f export, a, b uint64) error {
+	code, err := in.call(ctx, f, a, b)
+	if err != nil || code == 0 {
+		return err
+	}
+	message := fmt.Sprintf("%s returned %d", f.name, int32(code))
+	if in.lastLog != "" {
+		message += fmt.Sprintf("; its last log line: %s", oneLine(in.lastLog, maxMessage))
+	}
+	return in.fault(f.name, message)
+}
+
+// reserve has the guest allocate if the buffer is too small. Guests need not free, so it asks for at least
+// twice as much as before, if it can have that: all buffers together are then at most twice the last one.
+func (in *Instance) reserve(ctx *callContext, n int) error {
+	if n <= in.capacity {
+		return nil
+	}
+	if n > 1<<31-1 {
+		return in.fault("pmr_alloc", fmt.Sprintf("a batch of %d bytes does not fit a guest's memory", n))
+	}
+	for _, want := range []int{max(n, in.config.BatchBytes, min(2*in.capacity, 1<<31-1)), n} {
+		ptr, err := in.call(ctx, in.alloc, uint64(want), 0)
+		if err != nil {
+			return err
+		}
+		if ptr == 0 {
+			continue
+		}
+		if uint64(ptr)+uint64(want) > memorySize(in.memory) {
+			return in.outside("what pmr_alloc returned", uint64(ptr), uint64(want))
+		}
+		in.buffer, in.capacity = ptr, want
+		return nil
+	}
+	return in.fault("pmr_alloc", fmt.Sprintf("refused to allocate %d bytes (memory %d bytes, limit %d)", n,
+		memorySize(in.memory), uint64(in.config.MemoryPages)*65_536))
+}
+
+// given are the keys of a batch of grouped frames.
+type given struct {
+	keys [][]byte
+	next int                 // where the key that is emitted next is expected
+	set  map[string]struct{} // made when keys are emitted in another order
+}
+
+func (g *given) read(batch []byte) error {
+	*g = given{keys: g.keys[:0]}
+	for len(batch) > 0 {
+		f, rest, err := buckets.CutFrame(batch)
+		if err != nil {
+			return fmt.Errorf("wasmhost: batch of groups: %w", err)
+		}
+		if n := len(g.keys); n == 0 || string(g.keys[n-1]) != string(f.Key) {
+			g.keys = append(g.keys, f.Key)
+		}
+		batch = rest
+	}
+	return nil
+}
+
+// has reports whether key is one of the batch. Most guests emit in the order of the keys.
+func (g *given) has(key []byte) bool {
+	for i := g.next; i < min(g.next+2, len(g.keys)); i++ {
+		if string(g.keys[i]) == string(key) {
+			g.next = i
+			return true
+		}
+	}
+	if g.set == nil {
+		g.set = make(map[string]struct{}, len(g.keys))
+		for _, k := range g.keys {
+			g.set[string(k)] = struct{}{}
+		}
+	}
+	_, ok := g.set[string(key)]
+	return ok
+}
+
+// emitBlock takes a block of frames from the guest's memory apart.
+func (in *Instance) emitBlock(block []byte) error {
+	for at := 0; at < len(block); {
+		f, rest, err := buckets.CutFrame(block[at:])
+		if err != nil {
+			return in.fault(in.place.function, fmt.Sprintf("emitted a block whose byte %d begins no frame: %v", at, err))
+		}
+		if err := in.emitPair(f.Flags, f.Key, f.Value); err != nil {
+			return err
+		}
+		at = len(block) - len(rest)
+	}
+	return nil
+}
+
+// emitPair checks one pair and hands it to the sink.
+func (in *Instance) emitPair(flags uint32, key, value []byte) error {
+	r := in.run
+	if in.run == nil || in.phase == phaseLoad || in.phase == phaseEnd && r.group != nil {
+		return in.fault(in.place.function, "emitted outside a batch: only the function of the job may emit, and pmr_end after a map")
+	}
+	if r.group != nil {
+		flags &^= buckets.FlagFirst | buckets.FlagLast
+	}
+	switch {
+	case flags&^(buckets.FlagInt|buckets.FlagFloat) != 0 || flags == buckets.FlagInt|buckets.FlagFloat:
+		return in.fault(in.place.function, fmt.Sprintf("emitted a frame with flags %d; 0, 4 (i64) and 8 (f64) are allowed (key %s)", flags, keyText(key)))
+	case flags != 0 && len(value) != 8:
+		return in.fault(in.place.function, fmt.Sprintf("emitted a number of %d bytes; a number has 8 (key %s)", len(value), keyText(key)))
+	case len(key) > buckets.MaxKey:
+		return in.fault(in.place.function, fmt.Sprintf("emitted a key of %d bytes; the limit is %d (key %s)", len(key), buckets.MaxKey, keyText(key)))
+	case r.group != nil && !r.group.has(key):
+		return in.fault(in.place.function, fmt.Sprintf("emitted key %s, which is not in the batch it was given; combine and reduce may emit only those", keyText(key)))
+	}
+	if err := in.job.Quota.emit(len(key) + len(value)); err != nil {
+		return in.placed(err)
+	}
+	if err := r.sink.Emit(flags, key, value); err != nil {
+		return in.placed(err)
+	}
+	r.figures.Pairs++
+	r.figures.Output += uint64(len(key) + len(value))
+	return nil
+}
+
+// emitNumber is emitPair of an i64 or the bits of an f64.
+func (in *Instance) emitNumber(flags uint32, key []byte, bits uint64) error {
+	binary.LittleEndian.PutUint64(in.number[:], bits)
+	return in.emitPair(flags, key, in.number[:])
+}
+
+func keyText(key []byte) string { return fmt.Sprintf("%q", oneLine(buckets.KeyText(key), 64)) }
+
+// placed adds the place to an api.Error. Other errors stay as they are.
+func (in *Instance) placed(err error) error {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	places := in.guestError(api.CodeGuestFailed, "").API().Details
+	out := &api.Error{Code: e.Code, Message: e.Message, Hint: e.Hint, Details: places}
+	for key, text := range e.Details {
+		out.Details[key] = text
+	}
+	return out
+}

@@ -1,0 +1,28 @@
+;; pmr_init emits or loops if the params say so: the first byte of the first value is e or l. Else it keeps
+;; its params, which map and pmr_end emit. After a param x pmr_end fails.
+(module
+  (import "pmr1" "emit" (func $emit (param i32 i32)))
+  (import "pmr1" "fail" (func $fail (param i32 i32)))
+  (memory (export "memory") 3)
+  (data (i32.const 16) "\00\00\00\00\03\00\00\00\00\00\00\00end")
+  (data (i32.const 48) "no end")
+  (global $size (mut i32) (i32.const 0))
+  (global $mode (mut i32) (i32.const 0))
+  (func (export "pmr_alloc") (param $n i32) (result i32) (i32.const 65536))
+  (func (export "pmr_init") (param $p i32) (param $n i32) (result i32)
+    (global.set $mode (i32.const 0))
+    (if (local.get $n) (then
+      (global.set $mode (i32.load8_u (i32.add (local.get $p) (i32.add (i32.const 12) (i32.load offset=4 (local.get $p))))))))
+    (if (i32.eq (global.get $mode) (i32.const 101)) (then (call $emit (i32.const 16) (i32.const 15))))
+    (if (i32.eq (global.get $mode) (i32.const 108)) (then (loop $l (br $l))))
+    (if (i32.eq (global.get $mode) (i32.const 114)) (then (return (i32.const 3))))
+    (memory.copy (i32.const 1024) (local.get $p) (local.get $n))
+    (global.set $size (local.get $n))
+    (i32.const 0))
+  (func (export "map") (param i32 i32) (result i32)
+    (call $emit (i32.const 1024) (global.get $size)) (i32.const 0))
+  (func (export "reduce") (param i32 i32) (result i32) (i32.const 0))
+  (func (export "pmr_end") (result i32)
+    (if (i32.eq (global.get $mode) (i32.const 120)) (then (call $fail (i32.const 48) (i32.const 6))))
+    (if (i32.eq (global.get $mode) (i32.const 111)) (then (loop $l (br $l))))
+    (call $emit (i32.const 16) (i32.const 15)) (i32.const 0)))
