@@ -93,8 +93,10 @@ func decodeMsgpack(body []byte, v any, s Strictness) error {
 	if err := CheckMsgpack(body); err != nil {
 		return err
 	}
-	r := bytes.NewReader(body)
-	dec := msgpack.NewDecoder(r)
+	if err := checkShape(body, v); err != nil {
+		return err
+	}
+	dec := msgpack.NewDecoder(bytes.NewReader(body))
 	dec.SetCustomStructTag("json")
 	dec.DisallowUnknownFields(s == Strict)
 	return dec.Decode(v)

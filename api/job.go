@@ -16,6 +16,7 @@ type JobRequest struct {
 	Limit     int              `json:"limit,omitempty"`      // rows at the most; 0 is all
 	WaitMS    int64            `json:"wait_ms,omitempty"`    // how long to wait for the end; 0 is the job's timeout
 	MaxBytes  int              `json:"max_bytes,omitempty"`  // rows in the reply, about; default 512 KiB
+	Proof     bool             `json:"proof,omitempty"`      // list in the stats who pinned which bucket
 }
 
 // JobReply answers job.run and job.result.
@@ -23,7 +24,7 @@ type JobReply struct {
 	Job    string    `json:"job"`
 	Status JobStatus `json:"status"`
 	Rows   []Row     `json:"rows"`
-	Next   string    `json:"next,omitempty"` // cursor for job.result; empty when these are the last rows
+	Next   string    `json:"next,omitempty"` // cursor for job.result, also of a running job; empty when these are the last rows
 	Stats  *JobStats `json:"stats,omitempty"`
 }
 
@@ -55,7 +56,7 @@ type JobStats struct {
 	Millis   int64             `json:"millis"`
 	Module   string            `json:"module,omitempty"` // sha256 of the module that ran
 	Counters map[string]int64  `json:"counters,omitempty"`
-	Pinned   []PinnedOnStorage `json:"pinned,omitempty"`
+	Pinned   []PinnedOnStorage `json:"pinned,omitempty"` // if the request asked for the proof // if the request asked for the proof
 }
 
 // PinnedOnStorage is one storage's part of the proof.

@@ -15,6 +15,9 @@ var errMsgpackShort = errors.New("declared length exceeds data")
 // declared lengths all fit in b. Decoders allocate by declared length; five bytes may declare four
 // billion elements (vmihailenco/msgpack#401). The check itself allocates nothing.
 func CheckMsgpack(b []byte) error {
+	if len(b) == 0 {
+		return errMsgpackShort
+	}
 	if c := b[0]; c&0xf0 != 0x80 && c != 0xde && c != 0xdf {
 		return fmt.Errorf("a message is a msgpack map or a JSON object; this begins with byte 0x%02x", c)
 	}

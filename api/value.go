@@ -105,7 +105,7 @@ type Value struct {
 	Float float64
 }
 
-// BytesValue, IntValue and FloatValue make values.
+// BytesValue makes a value of bytes, which it shares.
 func BytesValue(b []byte) Value { return Value{Kind: KindBytes, Bytes: b} }
 
 // IntValue makes an i64.
@@ -151,7 +151,11 @@ func (v Value) MarshalJSON() ([]byte, error) {
 func (v *Value) UnmarshalJSON(data []byte) error {
 	data = bytes.TrimSpace(data)
 	if len(data) > 0 && (data[0] == '-' || data[0] >= '0' && data[0] <= '9') {
-		if i, err := strconv.ParseInt(string(data), 10, 64); err == nil {
+		if !bytes.ContainsAny(data, ".eE") {
+			i, err := strconv.ParseInt(string(data), 10, 64)
+			if err != nil {
+				return fmt.Errorf("api: integer %.40s does not fit an i64", data)
+			}
 			*v = IntValue(i)
 			return nil
 		}

@@ -240,8 +240,8 @@ func (p Position) Same(e api.LogEntry) bool {
 	return p.Seq == e.Seq && p.Time.Equal(e.Time) && p.Digest == Digest(e)
 }
 
-// HeaderKeyOK reports whether a key can travel in the Pinion-Key header: UTF-8 without control
-// characters or outer blanks, and not empty. Others travel in a frame.
+// HeaderKeyOK reports whether a key can travel in the Pinion-Key header: 1 to 1,024 bytes of printable
+// ASCII without outer blanks. Others travel in a frame.
 func HeaderKeyOK(key []byte) bool {
 	if len(key) == 0 || len(key) > 1024 || len(bytes.TrimSpace(key)) != len(key) {
 		return false

@@ -21,9 +21,10 @@ const (
 )
 
 // Of returns the bucket of a key among n. It is fnv1a32(key) mod n, the function of the NATS subject
-// mapping partition(), except for keys that the log assigned: those carry their bucket.
+// mapping partition(), except for keys that the log assigned: those carry their bucket. The result is
+// always below n.
 func Of(key []byte, n int) ID {
-	if _, _, b, ok := ParseAssigned(key); ok {
+	if _, _, b, ok := ParseAssigned(key); ok && int(b) < n {
 		return b
 	}
 	h := fnv.New32a()

@@ -10,7 +10,17 @@ import (
 // Share is a storage that may own buckets, and its part of them.
 type Share struct {
 	Storage string
-	Weight  float64 // 0 owns nothing
+	Weight  float64 // 0 owns nothing, and so do negative numbers and NaN
+}
+
+// maxWeight keeps sums of weights finite.
+const maxWeight = 1e100
+
+func (s Share) weight() float64 {
+	if s.Weight > 0 {
+		return min(s.Weight, maxWeight)
+	}
+	return 0
 }
 
 // Order tells a storage to take buckets.
@@ -26,7 +36,7 @@ func Targets(n int, shares []Share) map[string]int {
 	slices.SortFunc(shares, func(a, b Share) int { return cmp.Compare(a.Storage, b.Storage) })
 	total := 0.0
 	for _, s := range shares {
-		total += max(s.Weight, 0)
+		total += s.weight()
 	}
 	targets := make(map[string]int, len(shares))
 	if total <= 0 {
@@ -39,10 +49,10 @@ func Targets(n int, shares []Share) map[string]int {
 	var rest []remainder
 	left := n
 	for _, s := range shares {
-		exact := float64(n) * max(s.Weight, 0) / total
+		exact := float64(n) * s.weight() / total
 		targets[s.Storage] = int(exact)
 		left -= int(exact)
-		if s.Weight > 0 {
+		if s.weight() > 0 {
 			rest = append(rest, remainder{s.Storage, exact - float64(int(exact))})
 		}
 	}
@@ -53,18 +63,15 @@ func Targets(n int, shares []Share) map[string]int {
 	return targets
 }
 
-// Assign plans owners for the buckets that have none: to whoever is furthest below its target, in order
-// of bucket. It moves nothing that has an owner.
+// Assign plans owners for the buckets that have none: as many to each storage as it lacks of its target, in
+// runs, by name. It moves nothing that has an owner.
 func Assign(v *View, shares []Share) []Order {
 	free := v.Of("")
-	if len(free) == 0 {
-		return nil
-	}
-	targets := Targets(v.Len(), shares)
 	missing := map[string]int{}
 	var names []string
+	targets := Targets(v.Len(), shares)
 	for _, s := range shares {
-		if s.Weight > 0 {
+		if s.weight() > 0 {
 			missing[s.Storage] = targets[s.Storage] - len(v.Of(s.Storage))
 			names = append(names, s.Storage)
 		}
@@ -73,26 +80,27 @@ func Assign(v *View, shares []Share) []Order {
 		return nil
 	}
 	slices.Sort(names)
-	orders := map[string]*Order{}
-	for _, b := range free {
+	count := map[string]int{}
+	for range free {
 		dst := slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(missing[a], missing[b]) })
 		missing[dst]--
-		if orders[dst] == nil {
-			orders[dst] = &Order{Dst: dst}
-		}
-		orders[dst].Buckets = append(orders[dst].Buckets, b)
+		count[dst]++
 	}
 	var plan []Order
 	for _, name := range names {
-		if o := orders[name]; o != nil {
-			plan = append(plan, *o)
+		if n := count[name]; n > 0 {
+			plan = append(plan, Order{Dst: name, Buckets: free[:n:n]})
+			free = free[n:]
 		}
 	}
 	return plan
 }
 
-// Ranges is a list of buckets as people read it: "bucket 7", "buckets 0-84, 170".
+// Ranges is a list of buckets as people read it: "bucket 7", "buckets 0-84, 170", "no buckets".
 func Ranges(bs []ID) string {
+	if len(bs) == 0 {
+		return "no buckets"
+	}
 	bs = slices.Compact(slices.Sorted(slices.Values(bs)))
 	var b strings.Builder
 	for i := 0; i < len(bs); {

@@ -31,6 +31,13 @@ func NewAppender(start AppendStart, maxInFlight int) *Appender {
 // Append sends an entry, after waiting while as many as allowed are under way. The data must not be
 // changed until Wait. It fails if any entry before failed for good: see [Log.Append] for errors.
 func (a *Appender) Append(ctx context.Context, subject string, header map[string]string, data []byte) error {
+	return a.AppendThen(ctx, subject, header, data, nil)
+}
+
+// AppendThen is Append that calls ended, if it is not nil, once and from another goroutine when the fate of
+// this entry is known: with nil if it is stored. From then on the data is the caller's again, unless it was
+// an error. It is not called if AppendThen fails. Wait returns after all of these calls.
+func (a *Appender) AppendThen(ctx context.Context, subject string, header map[string]string, data []byte, ended func(error)) error {
 	select {
 	case a.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -49,7 +56,11 @@ func (a *Appender) Append(ctx context.Context, subject string, header map[string
 		return err
 	}
 	go func() {
-		a.finish(wait(), len(data))
+		err := wait()
+		a.finish(err, len(data))
+		if ended != nil {
+			ended(err)
+		}
 		<-a.slots
 	}()
 	return nil

@@ -159,7 +159,7 @@ func signal(c chan struct{}) {
 
 // consumer creates the session's consumer: in memory, on one server, with nothing to acknowledge.
 func (p *passage) consumer(ctx context.Context) (jetstream.Consumer, error) {
-	ctx, cancel := context.WithTimeout(ctx, consumerTimeout)
+	ctx, cancel := p.bus.untilReconnect(ctx, consumerTimeout)
 	defer cancel()
 	cfg := jetstream.ConsumerConfig{
 		Name:              "r_" + nuid.Next(),

@@ -106,7 +106,7 @@ func (k *KV) last(ctx context.Context, key string) (api.KVEntry, error) {
 	if err := CheckKey(key); err != nil {
 		return api.KVEntry{}, err
 	}
-	m, err := k.stream.GetLastMsgForSubject(ctx, k.prefix+key)
+	m, err := k.bus.lastOf(ctx, k.stream, k.prefix+key)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return api.KVEntry{Key: key, Deleted: true}, nil
 	}
@@ -114,6 +114,15 @@ func (k *KV) last(ctx context.Context, key string) (api.KVEntry, error) {
 		return api.KVEntry{}, k.bus.streamError(ctx, "read key "+key, err)
 	}
 	return api.KVEntry{Key: key, Value: m.Data, Revision: m.Sequence, Deleted: isMarker(m.Header)}, nil
+}
+
+// lastOf reads the last message of a subject from the stream's leader.
+func (b *Bus) lastOf(ctx context.Context, stream jetstream.Stream, subject string) (m *jetstream.RawStreamMsg, err error) {
+	err = b.ask(ctx, func(ctx context.Context) (err error) {
+		m, err = stream.GetLastMsgForSubject(ctx, subject)
+		return err
+	})
+	return m, err
 }
 
 // isMarker tells the mark of a deletion from a value.

@@ -90,7 +90,11 @@ func (b *Bus) makeStream(ctx context.Context, cfg jetstream.StreamConfig) (jetst
 
 // openStream looks a stream up.
 func (b *Bus) openStream(ctx context.Context, name string) (jetstream.Stream, error) {
-	stream, err := b.js.Stream(ctx, name)
+	var stream jetstream.Stream
+	err := b.ask(ctx, func(ctx context.Context) (err error) {
+		stream, err = b.js.Stream(ctx, name)
+		return err
+	})
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, b.unknownCluster()
@@ -171,7 +175,11 @@ func CheckHeader(header map[string]string) error {
 // State is the log's extent as the stream's leader knows it. In a partition a leader that was cut off
 // may still answer, with an old state.
 func (l *Log) State(ctx context.Context) (api.LogState, error) {
-	info, err := l.stream.Info(ctx)
+	var info *jetstream.StreamInfo
+	err := l.bus.ask(ctx, func(ctx context.Context) (err error) {
+		info, err = l.stream.Info(ctx)
+		return err
+	})
 	if err != nil {
 		return api.LogState{}, l.bus.streamError(ctx, "read the state of the log", err)
 	}
@@ -182,9 +190,26 @@ func (l *Log) State(ctx context.Context) (api.LogState, error) {
 	return s, nil
 }
 
+// Consumers is the number of those who read the log at the moment.
+func (l *Log) Consumers(ctx context.Context) (int, error) {
+	var info *jetstream.StreamInfo
+	err := l.bus.ask(ctx, func(ctx context.Context) (err error) {
+		info, err = l.stream.Info(ctx)
+		return err
+	})
+	if err != nil {
+		return 0, l.bus.streamError(ctx, "count the readers of the log", err)
+	}
+	return info.State.Consumers, nil
+}
+
 // Entry reads one entry. It fails with NOT_FOUND if there is none at that position, or none any more.
 func (l *Log) Entry(ctx context.Context, seq uint64) (api.LogEntry, error) {
-	m, err := l.stream.GetMsg(ctx, seq)
+	var m *jetstream.RawStreamMsg
+	err := l.bus.ask(ctx, func(ctx context.Context) (err error) {
+		m, err = l.stream.GetMsg(ctx, seq)
+		return err
+	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) || seq == 0 {
 		return api.LogEntry{}, api.Errorf(api.CodeNotFound, "the log has no entry at position %d", seq)
 	}
@@ -221,7 +246,10 @@ func (l *Log) Purge(ctx context.Context, upTo uint64) error {
 	if upTo < s.First {
 		return nil
 	}
-	if err := l.stream.Purge(ctx, jetstream.WithPurgeSequence(upTo+1)); err != nil {
+	err = l.bus.ask(ctx, func(ctx context.Context) error {
+		return l.stream.Purge(ctx, jetstream.WithPurgeSequence(upTo+1))
+	})
+	if err != nil {
 		return l.bus.streamError(ctx, fmt.Sprintf("purge the log up to %d", upTo), err)
 	}
 	return nil

@@ -148,7 +148,7 @@ func (o *Objects) purgeChunks(ctx context.Context, id string) {
 
 // info reads what is known of an object. The error is NOT_FOUND if it does not exist.
 func (o *Objects) info(ctx context.Context, name string) (*jetstream.ObjectInfo, error) {
-	m, err := o.stream.GetLastMsgForSubject(ctx, o.metaSubject(name))
+	m, err := o.bus.lastOf(ctx, o.stream, o.metaSubject(name))
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, o.bus.streamError(ctx, "read object "+name, err)
 	}

@@ -11,10 +11,11 @@ import (
 // was in flight. It is no verdict on who won: read the key again.
 var ErrConflict = errors.New("bus: the key has another revision")
 
-// The time limits of writes, and the default of the log's duplicate window.
+// The time limits of what is asked of JetStream, and the default of the log's duplicate window.
 const (
 	publishTimeout         = 2 * time.Second  // of one try
-	publishPatience        = 15 * time.Second // of all tries: an election takes up to 9 s
+	publishPatience        = 15 * time.Second // of all tries of a write: an election takes up to 9 s
+	askPatience            = 5 * time.Second  // of all tries of a read
 	defaultDuplicateWindow = 2 * time.Minute
 )
 

@@ -40,6 +40,42 @@ func (p *backoff) wait(ctx context.Context) bool {
 	}
 }
 
+// untilReconnect is a context that also ends after limit and when a lost connection is back: what was
+// asked before gets no answer any more.
+func (b *Bus) untilReconnect(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	stop := b.OnReconnect(cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// ask calls fn, which asks JetStream something that may be asked twice, until there is an answer, for at
+// most askPatience.
+func (b *Bus) ask(ctx context.Context, fn func(ctx context.Context) error) error {
+	patience, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	var pause backoff
+	for {
+		try, done := b.untilReconnect(patience, publishTimeout)
+		err := fn(try)
+		done()
+		if err == nil || answered(err) || b.nc.IsClosed() || !pause.wait(patience) {
+			return err
+		}
+	}
+}
+
+// answered reports whether an error is JetStream's answer, and not the lack of one.
+func answered(err error) bool {
+	var apiErr *jetstream.APIError
+	if errors.As(err, &apiErr) {
+		return apiErr.Code < 500
+	}
+	return errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
+}
+
 // newMessageID is a fresh Nats-Msg-Id.
 func newMessageID() string { return nuid.Next() }
 
@@ -78,7 +114,7 @@ func (b *Bus) store(ctx context.Context, m *nats.Msg, patience time.Duration) (u
 
 // storeOnce publishes m and waits for the acknowledgement.
 func (b *Bus) storeOnce(ctx context.Context, m *nats.Msg) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	ctx, cancel := b.untilReconnect(ctx, publishTimeout)
 	defer cancel()
 	reply, err := b.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {

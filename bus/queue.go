@@ -107,7 +107,7 @@ func (q *Queue) Consume(ctx context.Context, fn func(ctx context.Context, m Queu
 // next asks for one message, so that none lies here unworked while it could be elsewhere. It returns
 // nil if there was none for a while.
 func (q *Queue) next(ctx context.Context) (*QueueMessage, error) {
-	lookup, cancel := context.WithTimeout(ctx, consumerTimeout)
+	lookup, cancel := q.bus.untilReconnect(ctx, consumerTimeout)
 	defer cancel()
 	cons, err := q.consumer(lookup)
 	if err != nil {

@@ -34,8 +34,10 @@ type ServerConfig struct {
 	Name       string // unique among the servers of a NATS cluster; default: one is made
 	MaxPayload int    // bytes; default DefaultMaxPayload
 
-	ClusterListen string   // host:port for the other servers of a NATS cluster; empty: this one stands alone
-	Routes        []string // nats://host:port of the ClusterListen of the others
+	// Several servers form one NATS cluster: each has an address for the others, and knows at least one
+	// of theirs. JetStream works as soon as more than half of them run, some seconds after that.
+	ClusterListen string   // host:port; empty: this one stands alone
+	Routes        []string // nats://host:port, the ClusterListen of others
 
 	Log *slog.Logger // nil is silent
 }

@@ -53,7 +53,7 @@ func badModule(file []byte, faults []string, hint string) *api.Error {
 	}
 	e := api.Errorf(api.CodeBadModule, "the module cannot be used: %s", text).With("digest", Digest(file))
 	for i, f := range shown {
-		e.With("fault."+strconv.Itoa(i+1), f)
+		e = e.With("fault."+strconv.Itoa(i+1), f)
 	}
 	if hint != "" {
 		return e.WithHint("%s", hint)
@@ -187,8 +187,13 @@ func (in *inspection) exports() {
 		name string
 		want wasm.FuncType
 	}{
-		{"pmr_alloc", allocType}, {"pmr_init", batchType}, {"pmr_end", endType}, {"_initialize", startType},
-		{"map", batchType}, {"combine", batchType}, {"reduce", batchType},
+		{"pmr_alloc", allocType},
+		{"pmr_init", batchType},
+		{"pmr_end", endType},
+		{"_initialize", startType},
+		{"map", batchType},
+		{"combine", batchType},
+		{"reduce", batchType},
 	} {
 		e, ok := in.m.Export(f.name)
 		switch {

@@ -101,10 +101,11 @@ func (c *cluster) kill(id string) {
 
 // send puts a message on its way, under a name that no other one has.
 func (c *cluster) send(m *message) {
-	for c.find(m.name) != nil {
-		m.name += "+"
+	sent := *m
+	for c.find(sent.name) != nil {
+		sent.name += "+"
 	}
-	c.queue = append(c.queue, m)
+	c.queue = append(c.queue, &sent)
 }
 
 func (c *cluster) find(name string) *message {
@@ -135,12 +136,6 @@ func (c *cluster) sendLost(m *message) {
 	if m.lost != nil {
 		c.send(m.lost)
 	}
-}
-
-// double sends a copy of a message.
-func (c *cluster) double(m *message) {
-	twin := *m
-	c.send(&twin)
 }
 
 // event steps the router and enacts what it wants.
@@ -297,6 +292,10 @@ func (c *cluster) pass(to time.Duration) {
 	for c.router != nil && !c.oracle.finished && c.router.Wake() <= to {
 		c.now = max(c.now, c.router.Wake())
 		c.event(pmr.Tick{})
+		if !c.oracle.finished && c.router.Wake() <= c.now {
+			c.oracle.failf("the tick that was due did nothing")
+			break
+		}
 	}
 	c.now = to
 }

@@ -29,23 +29,31 @@ func (s *clusterScript) do(c command) string {
 	switch c.name {
 	case "cluster": // cluster buckets=8 s1=0-3 s2=4-7 [ttl, deadline, attempts, silence, retention]
 		s.create(c)
-		return ""
+		return quiet
 	case "start":
 		s.c.event(pmr.Started{})
 	case "cancel":
 		s.c.event(pmr.Canceled{Err: api.Errorf(api.CodeCanceled, "canceled")})
-	case "deliver", "lose", "double":
-		s.messages(c)
+	case "deliver":
+		s.messages(c, s.c.deliver)
+	case "lose":
+		s.messages(c, s.c.lose)
+		return quiet
+	case "double":
+		s.messages(c, s.c.send)
+		return quiet
 	case "guest": // guest PMR ends | guest PMR fails CODE message
 		s.c.guest(c.arg(0), parseError(c.rest(2)))
-	case "kill", "restart", "lie", "tick":
+	case "kill", "restart", "lie":
 		s.storage(c, s.c.storages[c.arg(0)])
+		return quiet
 	case "move": // move BUCKET STORAGE: the log gives the bucket to another storage
 		s.c.log++
 		s.c.own(uint16(c.number(0)), c.arg(1))
 		return fmt.Sprintf("log    %s owns bucket %s since %d", c.arg(1), c.arg(0), s.c.log)
-	case "dies":
+	case "router-dies":
 		s.c.router = nil
+		return quiet
 	case "pass": // pass DURATION: the router keeps its time, and everybody hears its heartbeat
 		s.pass(parseDuration(c.t, c.arg(0)), true)
 	case "pass-unheard": // the same, and nobody hears it
@@ -56,6 +64,8 @@ func (s *clusterScript) do(c command) string {
 			names = append(names, m.name)
 		}
 		return strings.Join(names, " ")
+	case "state":
+		s.c.tracef("router %s", showRouter(s.c.router))
 	case "pmrs":
 		for _, id := range s.c.ids() {
 			s.c.tracef("%-6s %s", id, showPMRs(s.c.storages[id].machine))
@@ -80,20 +90,13 @@ func (s *clusterScript) create(c command) {
 	}, s.times, c.option("buckets", 8), owned, func(fault string) { c.t.Errorf("the oracle: %s", fault) })
 }
 
-func (s *clusterScript) messages(c command) {
+func (s *clusterScript) messages(c command, do func(*message)) {
 	for _, name := range c.args {
 		m := s.c.find(name)
 		if m == nil {
 			c.t.Fatalf("%s: no message %s is under way", c.at, name)
 		}
-		switch c.name {
-		case "deliver":
-			s.c.deliver(m)
-		case "lose":
-			s.c.lose(m)
-		case "double":
-			s.c.double(m)
-		}
+		do(m)
 	}
 }
 
@@ -106,8 +109,6 @@ func (s *clusterScript) storage(c command, st *storage) {
 		s.c.kill(st.id)
 	case "restart":
 		s.c.start(st, s.times)
-	case "tick":
-		s.c.tick(st)
 	case "lie": // lie STORAGE [without=BUCKETS] [with=BUCKETS@GENERATION]: what its next pin holds
 		without := parseBuckets(c.t, c.opts["without"])
 		var with []api.BucketPin

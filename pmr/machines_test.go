@@ -29,24 +29,28 @@ func (s *routerScript) do(c command) string {
 			Job: "j1", Space: "books", Deadline: c.duration("deadline", time.Minute),
 			Attempts: c.option("attempts", 10), PinTTL: c.duration("ttl", 5*time.Second), Seed: 1,
 		})
-		return ""
+		return quiet
 	case "table": // table buckets=8 s1=0-3@5 s2=4-7@6
 		s.table = tableView(c)
-		return ""
+		return quiet
 	case "clock": // time passes, and nobody tells the machine
 		s.now = parseDuration(c.t, c.arg(0))
-		return ""
+		return quiet
 	case "state":
-		last := "none"
-		if e := s.r.LastFailure(); e != nil {
-			last = showError(e)
-		}
-		return fmt.Sprintf("at %v: attempt %d, phase %s, wake at %v, last failure %s", s.now, s.r.Attempt(), s.r.Phase(), s.r.Wake(), last)
+		return fmt.Sprintf("at %v: %s, wake at %v", s.now, showRouter(s.r), s.r.Wake())
 	case "wake": // time passes until the next tick is due
 		s.now = s.r.Wake()
 		return fmt.Sprintf("at %v\n%s", s.now, showEffects(s.r.Step(s.now, pmr.Tick{})))
 	}
 	return showEffects(s.r.Step(s.now, s.event(c)))
+}
+
+func showRouter(r *pmr.Router) string {
+	last := "no failure yet"
+	if e := r.LastFailure(); e != nil {
+		last = "last failure " + showError(e)
+	}
+	return fmt.Sprintf("attempt %d, phase %s, %s", r.Attempt(), r.Phase(), last)
 }
 
 func (s *routerScript) event(c command) pmr.Event {
@@ -110,10 +114,10 @@ func (s *storageScript) do(c command) string {
 	switch c.name {
 	case "new":
 		s.s = pmr.NewStorage(pmr.StorageConfig{Silence: c.duration("silence", 10*time.Second), Retention: c.duration("retention", time.Minute)})
-		return ""
+		return quiet
 	case "clock": // time passes, and nobody tells the machine
 		s.now = parseDuration(c.t, c.arg(0))
-		return ""
+		return quiet
 	case "tick": // tick TIME
 		s.now = parseDuration(c.t, c.arg(0))
 		return step(pmr.Tick{})
@@ -152,7 +156,7 @@ func TestMoverScripts(t *testing.T) {
 			switch c.name {
 			case "delivery":
 				m = pmr.NewMover(c.number(0))
-				return ""
+				return quiet
 			case "ordered": // ordered ID DST BUCKETS waiting=BUCKETS foreign=BUCKETS
 				return showEffects(m.Step(pmr.Ordered{
 					Order:   api.MoveOrder{ID: c.arg(0), Dst: c.arg(1), Buckets: parseBuckets(c.t, c.arg(2))},

@@ -27,7 +27,7 @@ type truth struct {
 	expires              time.Duration // of the pin
 	buckets              []api.BucketPin
 	started, over, ended bool
-	failed               bool
+	failed, released     bool
 }
 
 func (o *oracle) failf(format string, args ...any) {
@@ -83,7 +83,7 @@ func (o *oracle) killed(id string) *truth {
 
 // routerWants checks what the router is about to do.
 func (o *oracle) routerWants(effects []pmr.Effect) {
-	var mapped []string
+	var mapped, released []string
 	for _, e := range effects {
 		if o.finished {
 			if _, ok := e.(pmr.SendRelease); !ok {
@@ -91,6 +91,8 @@ func (o *oracle) routerWants(effects []pmr.Effect) {
 			}
 		}
 		switch e := e.(type) {
+		case pmr.SendRelease:
+			released = append(released, e.PMR)
 		case pmr.SendMap:
 			mapped = append(mapped, e.PMR)
 		case pmr.Finish:
@@ -99,6 +101,9 @@ func (o *oracle) routerWants(effects []pmr.Effect) {
 	}
 	if mapped != nil {
 		o.covers(mapped)
+	}
+	for _, id := range released {
+		o.pmrs[id].released = true
 	}
 }
 
@@ -110,6 +115,9 @@ func (o *oracle) covers(ids []string) {
 	used := make([]int, owners.Len())
 	for _, id := range ids {
 		p := o.pmrs[id]
+		if p.released {
+			o.failf("%s is used, though the router had given it up", id)
+		}
 		if p.attempt != first.attempt || p.cut != first.cut {
 			o.failf("%s is of attempt %d at cut %d, %s of attempt %d at cut %d", ids[0], first.attempt, first.cut, id, p.attempt, p.cut)
 		}

@@ -1,7 +1,6 @@
 package pmr
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -73,6 +72,7 @@ func prove(owners *buckets.View, pins map[string]api.PinReply) *api.Error {
 	if len(faults) == 0 {
 		return nil
 	}
+	_, all, _ := strings.Cut(buckets.Ranges(slices.Concat(missing, doubled, foreign, unknown)), " ")
 	return api.Errorf(api.CodeCoverage, "the pinned buckets are not the whole set: %s", strings.Join(faults, "; ")).
-		With("buckets", fmt.Sprint(append(append(missing, doubled...), foreign...)))
+		With("buckets", all)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func TestClusterSeeds(t *testing.T) {
 		return
 	}
 	for _, what := range []string{
-		"done", "done after a void attempt", "done despite a crash", "done despite a lie", "router died", "PMR never mapped", "map stopped",
+		"done", "done after a void attempt", "done despite a crash", "done despite a lie", "router died", "PMR never mapped", "map stopped", "map killed",
 		string(api.CodeTimeout), string(api.CodeCanceled), string(api.CodeGuestFailed), string(api.CodePMRExpired), string(api.CodeCoverage),
 		string(api.CodeLost), string(api.CodeNoCut),
 	} {
@@ -114,7 +115,7 @@ func (s *simulation) step() {
 	case p < 560:
 		s.message(c.lose)
 	case p < 600:
-		s.message(c.double)
+		s.message(c.send)
 	case p < 700:
 		s.guest()
 	case p < 800:
@@ -180,7 +181,9 @@ func (s *simulation) message(do func(*message)) {
 	}
 }
 
-func (s *simulation) anyStorage() *storage { return s.c.storages[s.c.ids()[s.choose(len(s.c.storages))]] }
+func (s *simulation) anyStorage() *storage {
+	return s.c.storages[s.c.ids()[s.choose(len(s.c.storages))]]
+}
 
 func (s *simulation) runningGuests() []string {
 	var ids []string
@@ -263,8 +266,9 @@ func (s *simulation) count(reached map[string]int) {
 	for code := range s.failed {
 		reached[string(code)]++
 	}
+	mark("map stopped", strings.Contains(s.c.trace.String(), "StopMap"))
 	for _, p := range o.pmrs {
 		mark("PMR never mapped", !p.started)
-		mark("map stopped", p.started && !p.over)
+		mark("map killed", p.started && !p.over)
 	}
 }

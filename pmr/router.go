@@ -16,7 +16,7 @@ type RouterConfig struct {
 	Job      string
 	Space    string        // for messages
 	Deadline time.Duration // when the job must have ended
-	Attempts int           // maps begun at the most; pins that fail use up none
+	Attempts int           // maps begun at the most, but always one; pins that fail use up none
 	PinTTL   time.Duration // a pin ends by itself after this
 	Seed     uint64        // of the jitter between attempts
 }
@@ -174,12 +174,14 @@ func (r *Router) Wake() time.Duration {
 func (r *Router) Step(now time.Duration, ev Event) []Effect {
 	switch ev := ev.(type) {
 	case Pinned:
-		if ev.Attempt != r.attempt || r.phase != Pinning || !r.waitFor[ev.Storage] {
+		switch {
+		case r.pins[ev.Storage].PMR == ev.Pin.PMR:
+			return nil // told twice
+		case ev.Attempt != r.attempt || r.phase != Pinning || !r.waitFor[ev.Storage]:
 			return []Effect{SendRelease{ev.Storage, ev.Pin.PMR}} // nobody waits for it
 		}
 		r.pins[ev.Storage] = ev.Pin
 		delete(r.waitFor, ev.Storage)
-		return r.afterPin(now)
 	case Canceled:
 		return r.finish(ev.Err)
 	}
@@ -208,6 +210,8 @@ func (r *Router) step(now time.Duration, ev Event) []Effect {
 		if ev.Attempt == r.attempt && r.phase == Cutting {
 			return r.fail(now, ev.Err)
 		}
+	case Pinned:
+		return r.afterPin(now)
 	case PinFailed:
 		if ev.Attempt == r.attempt && r.phase == Pinning && r.waitFor[ev.Storage] {
 			return r.fail(now, ev.Err.With("storage", ev.Storage))
@@ -217,7 +221,7 @@ func (r *Router) step(now time.Duration, ev Event) []Effect {
 			return r.fail(now, ev.Err.With("storage", ev.Storage))
 		}
 	case StorageLost:
-		if ev.Attempt == r.attempt && (r.phase == Mapping && r.waitFor[ev.Storage]) {
+		if ev.Attempt == r.attempt && r.phase == Mapping && r.waitFor[ev.Storage] {
 			return r.fail(now, ev.Err.With("storage", ev.Storage))
 		}
 	case MapEnded:
@@ -268,9 +272,6 @@ func (r *Router) afterPin(now time.Duration) []Effect {
 	if !r.spaceKnown && !slices.ContainsFunc(slices.Collect(maps.Values(r.pins)), func(p api.PinReply) bool { return p.HasSpace }) {
 		return r.finish(api.Errorf(api.CodeUnknownSpace, "there is no space %q", r.cfg.Space).
 			WithHint("`submit spaces` lists them; `submit import --space %s FILE` makes one", r.cfg.Space))
-	}
-	if r.mapped >= r.cfg.Attempts {
-		return r.finish(r.givenUp())
 	}
 	r.phase = Mapping
 	r.mapped++
@@ -353,26 +354,21 @@ func (r *Router) timedOut() *api.Error {
 }
 
 func (r *Router) givenUp() *api.Error {
-	return r.withLast(api.Errorf(CodeOf(r.last), "given up after %d maps", r.mapped))
+	return r.withLast(api.Errorf(r.last.Code, "given up after %d maps", r.mapped))
 }
 
 func (r *Router) withLast(e *api.Error) *api.Error {
 	if r.last == nil {
 		return e
 	}
-	e.Message += fmt.Sprintf("; the attempt before failed: %s", r.last.Message)
+	e.Message += fmt.Sprintf("; the last failure: %s", r.last.Message)
+	if r.last.Hint != "" {
+		e.Hint = r.last.Hint
+	}
 	for k, v := range r.last.Details {
 		e.With(k, v)
 	}
 	return e
-}
-
-// CodeOf is the code of an error that may be nil.
-func CodeOf(e *api.Error) api.Code {
-	if e == nil {
-		return api.CodeInternal
-	}
-	return e.Code
 }
 
 // Retryable reports whether another attempt may succeed: somebody was busy, late or gone. What a user or

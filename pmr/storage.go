@@ -178,19 +178,14 @@ func (s *Storage) hear(now time.Duration, router string) { s.heard[router] = now
 
 func (s *Storage) tick(now time.Duration) []Effect {
 	var effects []Effect
-	alive := map[string]bool{}
 	for _, p := range s.byID() {
 		silent := now >= s.heard[p.Router]+s.cfg.Silence
 		expired := (p.State == StatePinned || p.State == StateMapped) && now >= p.expires
 		if silent || expired {
 			effects = append(effects, s.giveUp(p)...)
-			continue
 		}
-		alive[p.Router] = true
 	}
-	maps.DeleteFunc(s.heard, func(router string, at time.Duration) bool {
-		return !alive[router] && now >= at+s.cfg.Silence
-	})
+	maps.DeleteFunc(s.heard, func(_ string, at time.Duration) bool { return now >= at+s.cfg.Silence })
 	return effects
 }
 

@@ -64,16 +64,19 @@ func (e *GuestError) place() string {
 func (e *GuestError) API() *api.Error {
 	out := api.Errorf(e.Code, "%s", e.Error()).
 		With("module", e.Module).With("digest", e.Digest).With("function", e.Function)
+	if e.Code == api.CodeTimeout {
+		out.Hint = "raise the job's timeout if the function needs longer and is not in a loop"
+	}
 	if e.Bucket >= 0 {
-		out.With("bucket", strconv.Itoa(e.Bucket))
+		out = out.With("bucket", strconv.Itoa(e.Bucket))
 	}
 	if e.Records > 0 {
-		out.With("record", strconv.FormatUint(e.Record, 10)).With("records", strconv.Itoa(e.Records)).
+		out = out.With("record", strconv.FormatUint(e.Record, 10)).With("records", strconv.Itoa(e.Records)).
 			With("key", oneLine(buckets.KeyText(e.Key), 256))
 	}
 	for key, text := range map[string]string{"trap": e.Trap, "stack": e.Stack, "stderr": e.Stderr} {
 		if text != "" {
-			out.With(key, text)
+			out = out.With(key, text)
 		}
 	}
 	return out

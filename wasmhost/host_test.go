@@ -200,6 +200,48 @@ func TestModulesAreDropped(t *testing.T) {
 	}
 }
 
+// Compiling, running and dropping modules at the same time.
+func TestParallel(t *testing.T) {
+	h := newHost(t, Config{MaxModules: 1, CacheDir: t.TempDir()})
+	files := [][]byte{guestFile(t, "faults"), guestFile(t, "hooks"), guestFile(t, "groups")}
+	functions := []string{"echo", "map", "echo"}
+	errs := make(chan error)
+	for worker := range 6 {
+		go func() {
+			errs <- func() error {
+				for i := range 30 {
+					n := (worker + i) % len(files)
+					m, err := h.Compile(t.Context(), digestOf(files[n]), files[n])
+					if err != nil {
+						return err
+					}
+					in, err := m.Instance(t.Context(), Job{Function: functions[n]})
+					m.Close()
+					if err != nil {
+						return err
+					}
+					_, err = in.Map(t.Context(), 0, records("a", "b"), &pairs{})
+					in.Close()
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			}()
+		}()
+	}
+	for range 6 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.byID) > 1 || len(h.idle) > 1 {
+		t.Errorf("%d modules are kept, want 1", len(h.byID))
+	}
+}
+
 func TestCacheFolder(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {

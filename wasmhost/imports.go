@@ -75,7 +75,8 @@ func stopping(call hostFunc) wazeroapi.GoModuleFunc {
 	}
 }
 
-// bytes is a view of the guest's memory, valid until the guest runs again. The pointer of an empty range is
+// bytes is a view of the guest's memory, valid until the guest runs again. Read compares the range with the
+// memory as it is now, in 64 bits. The pointer of an empty range is
 // not looked at: languages put anything there.
 func (in *Instance) bytes(what string, ptr, n uint64) ([]byte, error) {
 	ptr, n = ptr&math.MaxUint32, n&math.MaxUint32
@@ -84,9 +85,6 @@ func (in *Instance) bytes(what string, ptr, n uint64) ([]byte, error) {
 	}
 	if in.memory == nil {
 		return nil, in.fault(in.place.function, "it has no memory")
-	}
-	if ptr+n > memorySize(in.memory) {
-		return nil, in.outside(what, ptr, n)
 	}
 	b, ok := in.memory.Read(uint32(ptr), uint32(n))
 	if !ok {

@@ -75,8 +75,16 @@ func TestBatches(t *testing.T) {
 	}
 	// The last batch asks for twice what there was or what it needs, whichever is more.
 	want := []pair{
-		{"asked", "1000"}, {"a", "1"}, {"asked", "1000"}, {"a", "1"},
-		{"asked", "2000"}, {"a", "2"}, {"asked", "2000"}, {"a", "2"}, {"asked", "400000"}, {"a", "3"},
+		{"asked", "1000"},
+		{"a", "1"},
+		{"asked", "1000"},
+		{"a", "1"},
+		{"asked", "2000"},
+		{"a", "2"},
+		{"asked", "2000"},
+		{"a", "2"},
+		{"asked", "400000"},
+		{"a", "3"},
 	}
 	if !reflect.DeepEqual(sink.list, want) || figures.Records != 7 {
 		t.Errorf("emitted %v, want %v (%+v)", sink.list, want, figures)
@@ -268,7 +276,7 @@ func TestLogs(t *testing.T) {
 		t.Fatalf("logged %q", got)
 	}
 	want := []string{"DEBUG bad record 10", "INFO bad record 10", "WARN bad record 10", "ERROR bad record 10"}
-	if !reflect.DeepEqual(got[1:5], want) || !strings.HasPrefix(got[5], `WARN module "m": further log lines are dropped`) {
+	if !reflect.DeepEqual(got[1:5], want) || !strings.HasPrefix(got[5], `WARN module "m": further log lines`) {
 		t.Errorf("logged %q", got[1:])
 	}
 

@@ -27,7 +27,14 @@ func implementations() []implementation {
 	}
 }
 
-func openPebble(t testing.TB, dir string, o Options) *Pebble {
+// tb is what *testing.T, *testing.B and *rapid.T have in common.
+type tb interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+func openPebble(t tb, dir string, o Options) *Pebble {
 	t.Helper()
 	st, err := OpenPebble(dir, o)
 	if err != nil {
@@ -75,7 +82,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func ok(t testing.TB, err error) {
+func ok(t tb, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -95,14 +102,14 @@ func refused(t *testing.T, err error, words ...string) {
 	}
 }
 
-func equal[T any](t testing.TB, what string, got, want T) {
+func equal[T any](t tb, what string, got, want T) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("%s is %v, want %v", what, got, want)
 	}
 }
 
-func join(t testing.TB, st buckets.Store, bs ...buckets.ID) {
+func join(t tb, st buckets.Store, bs ...buckets.ID) {
 	t.Helper()
 	for _, b := range bs {
 		ok(t, st.Load(b))
@@ -111,7 +118,7 @@ func join(t testing.TB, st buckets.Store, bs ...buckets.ID) {
 }
 
 // put applies records given as "space/key=value" at position seq.
-func put(t testing.TB, st buckets.Store, seq uint64, b buckets.ID, records ...string) {
+func put(t tb, st buckets.Store, seq uint64, b buckets.ID, records ...string) {
 	t.Helper()
 	var w buckets.Writes
 	w.Position = buckets.Position{Seq: seq}
@@ -123,7 +130,7 @@ func put(t testing.TB, st buckets.Store, seq uint64, b buckets.ID, records ...st
 	ok(t, st.Apply(&w))
 }
 
-func snapshot(t testing.TB, st buckets.Store) buckets.Snapshot {
+func snapshot(t tb, st buckets.Store) buckets.Snapshot {
 	t.Helper()
 	snap, err := st.Snapshot()
 	ok(t, err)
@@ -131,7 +138,7 @@ func snapshot(t testing.TB, st buckets.Store) buckets.Snapshot {
 }
 
 // read returns all records of a bucket as "space/key=value", in order.
-func read(t testing.TB, snap buckets.Snapshot, b buckets.ID) (records []string) {
+func read(t tb, snap buckets.Snapshot, b buckets.ID) (records []string) {
 	t.Helper()
 	spaces, err := snap.Spaces(b)
 	ok(t, err)
@@ -155,7 +162,7 @@ func read(t testing.TB, snap buckets.Snapshot, b buckets.ID) (records []string) 
 }
 
 // now reads a bucket as it is.
-func now(t testing.TB, st buckets.Store, b buckets.ID) []string {
+func now(t tb, st buckets.Store, b buckets.ID) []string {
 	t.Helper()
 	snap := snapshot(t, st)
 	records := read(t, snap, b)
@@ -510,7 +517,7 @@ func testExportIngest(t *testing.T, src, dst buckets.Store) {
 }
 
 // fill puts n records of about 100 bytes into a bucket at position 2 and returns them.
-func fill(t testing.TB, st buckets.Store, b buckets.ID, n int) (records []string) {
+func fill(t tb, st buckets.Store, b buckets.ID, n int) (records []string) {
 	t.Helper()
 	for i := range n {
 		records = append(records, fmt.Sprintf("default/%06d=%s", i, strings.Repeat("v", 90)))

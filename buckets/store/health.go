@@ -47,7 +47,7 @@ func (h *health) check() error {
 	return h.err
 }
 
-// wake tells waiters that a flush or compaction ended.
+// wake tells waiters that a flush or compaction ended, or that a file was removed.
 func (h *health) wake() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

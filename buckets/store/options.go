@@ -26,7 +26,7 @@ type Options struct {
 	// Cache is shared with other stores of the process. nil: the store has its own of 64 MiB.
 	Cache *Cache
 	// Memtable is the number of bytes of changes that are gathered in memory before they are written to
-	// disk, and so about what is replayed from the log after a crash. Up to three times as much is in
+	// disk, and so about what is replayed from the log after a crash. Up to four times as much is in
 	// memory while the disk is behind. 0: 64 MiB.
 	Memtable int
 	// OpenFiles is how many table files are kept open, at least 16. 0: 512.
@@ -90,6 +90,7 @@ func (o Options) pebbleOptions(h *health) *pebble.Options {
 			DataCorruption:  func(info pebble.DataCorruptionInfo) { h.fail(info.Details) },
 			FlushEnd:        func(pebble.FlushInfo) { h.wake() },
 			CompactionEnd:   func(pebble.CompactionInfo) { h.wake() },
+			TableDeleted:    func(pebble.TableDeleteInfo) { h.wake() },
 		},
 	}
 	if o.Cache != nil {
@@ -98,6 +99,13 @@ func (o Options) pebbleOptions(h *health) *pebble.Options {
 	// An ingestion is durable when it returns, not at a later flush.
 	p.Experimental.DisableIngestAsFlushable = func() bool { return true }
 	p.Experimental.EnableDeleteOnlyCompactionExcises = func() bool { return true }
+	// Meta keys and records never share a file: so a file goes when the buckets in it have left.
+	p.Experimental.SpanPolicyFunc = func(start []byte) (pebble.SpanPolicy, []byte, error) {
+		if start[0] < recordTag {
+			return pebble.SpanPolicy{}, []byte{recordTag}, nil
+		}
+		return pebble.SpanPolicy{}, nil, nil
+	}
 	setLevels(p)
 	return p
 }

@@ -185,7 +185,7 @@ func (p *Pebble) noteLoading(w *buckets.Writes) {
 	}
 }
 
-// makeRoom waits while three memtables are full or level 0 is deep. Pebble's counters are not free to
+// makeRoom waits while three memtables are full or being written to disk or level 0 is deep. Pebble's counters are not free to
 // read: they are looked at once in a quarter of a memtable.
 func (p *Pebble) makeRoom(size int) error {
 	const deepest = 24 // sublevels of level 0; the default depth at which Pebble stops is 12
@@ -196,9 +196,10 @@ func (p *Pebble) makeRoom(size int) error {
 	for {
 		change := p.health.change()
 		m := p.db.Metrics()
-		if m.MemTable.Size < 3*uint64(p.memtable) && m.Levels[0].Sublevels < deepest {
+		if m.MemTable.Size <= 3*uint64(p.memtable) && m.Levels[0].Sublevels < deepest {
 			return nil
 		}
+		p.health.log.Debug("writing waits for the disk")
 		if err := p.health.await(change); err != nil {
 			return err
 		}

@@ -77,11 +77,8 @@ func (l *Log) Append(ctx context.Context, subject string, header map[string]stri
 // before checks an entry and does what a fault says before it is stored.
 func (l *Log) before(ctx context.Context, subject string, header map[string]string, data []byte) (AppendFault, error) {
 	var fault AppendFault
-	if err := bus.CheckHeader(header); err != nil {
+	if err := l.check(subject, header, data); err != nil {
 		return fault, err
-	}
-	if len(data) > l.bus.cluster.maxPayload {
-		return fault, bus.TooLarge(subject, len(data), l.bus.cluster.maxPayload)
 	}
 	if hook := l.bus.cluster.currentFaults().Append; hook != nil {
 		fault = hook(l.bus.peer, subject)
@@ -99,6 +96,13 @@ func (l *Log) before(ctx context.Context, subject string, header map[string]stri
 		return fault, inDoubt("an entry of " + subject)
 	}
 	return fault, fault.Err
+}
+
+func (l *Log) check(subject string, header map[string]string, data []byte) error {
+	if len(data) > l.bus.cluster.maxPayload {
+		return bus.TooLarge(subject, len(data), l.bus.cluster.maxPayload)
+	}
+	return bus.CheckHeader(header)
 }
 
 // add stores an entry, unless its id was seen.
@@ -121,6 +125,9 @@ func (d *logData) last() uint64 { return d.first + uint64(len(d.entries)) - 1 }
 // NewAppender makes an appender: see [bus.Log.NewAppender].
 func (l *Log) NewAppender(maxInFlight int) *bus.Appender {
 	return bus.NewAppender(func(ctx context.Context, subject string, header map[string]string, data []byte) (func() error, error) {
+		if err := l.check(subject, header, data); err != nil {
+			return nil, err
+		}
 		_, err := l.Append(ctx, subject, header, data, "")
 		return func() error { return err }, nil
 	}, maxInFlight)

@@ -89,7 +89,7 @@ func (a *Applier) Run(ctx context.Context) {
 			continue
 		case errors.Is(err, buckets.ErrGap):
 			a.logger.Warn("the log was purged past this node; loading again from the checkpoints", "reason", err)
-			if err = a.forget(); err == nil {
+			if err = a.startOver(ctx); err == nil {
 				continue
 			}
 		}
@@ -217,6 +217,29 @@ func (a *Applier) loadLocalTable(at buckets.Position) (*buckets.Table, buckets.P
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return table, at, min(max(local.Verified, a.verified), at.Seq), nil
+}
+
+// startOver empties the store, once it is certain that checkpoints and log can fill it again. Where the log
+// was purged beyond a checkpoint, this copy may be the last one: it is kept, and not served.
+func (a *Applier) startOver(ctx context.Context) error {
+	if a.store != nil {
+		state, err := a.ports.Log.State(ctx)
+		if err != nil {
+			return err
+		}
+		for _, b := range a.store.Joined() {
+			m, _, err := loadManifest(ctx, a.ports.Manifests, b)
+			if err != nil {
+				return err
+			}
+			if m.Position.Seq+1 < state.First {
+				text := fmt.Sprintf("the log begins at %d, but the checkpoint of bucket %d reaches only to %d: records between are lost to this storage, whose own copy is kept and not served", state.First, b, m.Position.Seq)
+				a.setAlarm(text)
+				return errors.New("node: " + text)
+			}
+		}
+	}
+	return a.forget()
 }
 
 // forget empties the store; the buckets come back from checkpoints and log.

@@ -28,7 +28,6 @@ type checkpointer struct {
 	settings api.Settings
 	ports    Ports
 	logger   *slog.Logger
-	tmp      string // for table files
 }
 
 // round looks at every owned bucket once. A bucket is written when its part of the log outgrows
@@ -180,7 +179,7 @@ func (a *Applier) persist(ctx context.Context) error {
 // manifest before the files exist, so that nothing is ever left that no manifest names.
 func (c *checkpointer) write(ctx context.Context, f *frozen, w checkpointWork) error {
 	m := w.manifest
-	dir, err := os.MkdirTemp(c.tmp, "checkpoint-*")
+	dir, err := os.MkdirTemp(c.ports.TempDir, "checkpoint-*")
 	if err != nil {
 		return err
 	}

@@ -57,19 +57,37 @@ func (j *job) reduce(ctx context.Context, ends map[string]api.MapEnd) (*reduce.R
 			return nil, 0, err
 		}
 		reduced := reduce.NewTable(none, j.r.cfg.Memory)
-		task := Task{
-			Job: j.id, Digest: j.module.Digest, Name: j.req.Module, Function: fn, Params: rawParams(j.req.Params),
-			Log: j.r.logger.With("job", j.id, "module", j.req.Module),
-		}
-		ctx, cancel := context.WithTimeout(ctx, j.timeout-time.Since(j.began))
-		defer cancel()
-		if err := group(ctx, j.r.ports.Mapper, task, fn, all, reduced); err != nil {
+		if err := j.runReduce(ctx, fn, all, reduced); err != nil {
 			return nil, 0, err
 		}
 		all = reduced
 	}
 	rows, err := all.Rows(j.sort, j.req.Limit)
 	return rows, all.Bytes(), err
+}
+
+// runReduce runs the module's reduce function over all pairs, in this process.
+func (j *job) runReduce(ctx context.Context, function string, pairs, out *reduce.Table) error {
+	left := j.timeout - time.Since(j.began)
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	program, err := j.r.ports.Mapper.Prepare(ctx, Task{
+		Job: j.id, Digest: j.module.Digest, Name: j.req.Module, Function: function, Params: rawParams(j.req.Params),
+		Timeout: left, Log: j.r.logger.With("job", j.id, "module", j.req.Module),
+	})
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	guest, err := program.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer guest.Close()
+	if err := group(ctx, guest, function, pairs, out); err != nil {
+		return mapError(ctx, err)
+	}
+	return nil
 }
 
 // fetch returns a map's output: what came with its end, or piece by piece.

@@ -64,8 +64,9 @@ func (c Claim) Release() error {
 func (a *Applier) park(seq uint64) error {
 	cut := &parkedCut{view: a.table.View(), at: time.Now()}
 	if a.store != nil {
-		if !a.complete(cut.view) || a.parkedCount() >= maxParked {
-			return nil
+		owned := cut.view.Of(a.self)
+		if len(owned) == 0 || !a.complete(owned) || a.parkedCount() >= maxParked {
+			return nil // nobody can ask for it, or nobody can be answered
 		}
 		snap, err := a.store.Snapshot()
 		if err != nil {
@@ -80,10 +81,11 @@ func (a *Applier) park(seq uint64) error {
 	return nil
 }
 
-func (a *Applier) complete(v *buckets.View) bool {
+// complete reports whether all of these buckets are loaded.
+func (a *Applier) complete(owned []buckets.ID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, b := range v.Of(a.self) {
+	for _, b := range owned {
 		if !a.joined[b] {
 			return false
 		}

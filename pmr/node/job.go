@@ -93,6 +93,8 @@ func (j *job) drain() {
 			j.perform(context.Background(), j.machine.Step(time.Since(j.began), ev))
 		case <-late.C:
 			return
+		case <-j.r.allJobs.Done():
+			return
 		}
 	}
 }
@@ -298,8 +300,11 @@ func (j *job) finish(e pmr.Finish) {
 // figures sums up what the storages reported; mu is held.
 func (j *job) figures(proof *pmr.Proof) *api.JobStats {
 	st := &api.JobStats{
-		Cut: proof.Cut, Storages: len(proof.Pinned), Attempts: proof.Attempts, Pinned: proof.Pinned,
+		Cut: proof.Cut, Storages: len(proof.Pinned), Attempts: proof.Attempts,
 		Module: j.module.Digest, Millis: time.Since(j.began).Milliseconds(), Rows: uint64(j.rows.Len()),
+	}
+	if j.req.Proof {
+		st.Pinned = proof.Pinned
 	}
 	for _, p := range proof.Pinned {
 		st.Buckets += len(p.Buckets)
@@ -328,9 +333,12 @@ func (j *job) publish(phase, reason string) {
 	}
 }
 
+// grace is how much later than its maps a job runs out of time, so that it can say which guest was slow.
+const grace = time.Second
+
 func newMachine(id string, req api.JobRequest) *pmr.Router {
 	return pmr.NewRouter(pmr.RouterConfig{
-		Job: id, Space: req.Space, Deadline: time.Duration(req.TimeoutMS) * time.Millisecond,
+		Job: id, Space: req.Space, Deadline: time.Duration(req.TimeoutMS)*time.Millisecond + grace,
 		Attempts: req.Attempts, PinTTL: DefaultPinTTL, Seed: rand.Uint64(),
 	})
 }

@@ -189,48 +189,60 @@ func hasFunction(m api.Module, role, fn string) error {
 
 // await waits for a job and returns its rows from an offset.
 func (r *Router) await(ctx context.Context, j *job, wait time.Duration, from, maxBytes int) (api.JobReply, error) {
+	if j.over() {
+		return j.page(from, maxBytes)
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-j.done:
 	case <-timer.C:
-		return api.JobReply{Job: j.id, Status: api.JobRunning, Rows: []api.Row{}}, nil
+		return api.JobReply{Job: j.id, Status: api.JobRunning, Rows: []api.Row{}, Next: r.ID() + ".0"}, nil
 	case <-ctx.Done():
 		return api.JobReply{}, api.AsError(ctx.Err())
 	}
 	return j.page(from, maxBytes)
 }
 
-// page returns the rows from an offset that fit into one reply.
-func (j *job) page(from, maxBytes int) (api.JobReply, error) {
+// page returns the rows that fit into one reply. Page 0 carries the proof and begins at the first row; page
+// n begins at row n-1 and leaves the proof out, which would take the room of large rows.
+func (j *job) page(n, maxBytes int) (api.JobReply, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.err != nil {
 		e := *j.err
 		return api.JobReply{}, (&e).With("job", j.id)
 	}
-	reply := api.JobReply{Job: j.id, Status: api.JobDone, Rows: []api.Row{}, Stats: j.stats}
-	if from < 0 || from > j.rows.Len() {
+	from, stats := max(n-1, 0), *j.stats
+	if n > 0 {
+		stats.Pinned = nil
+	}
+	reply := api.JobReply{Job: j.id, Status: api.JobDone, Rows: []api.Row{}, Stats: &stats}
+	if n < 0 || from > j.rows.Len() {
 		return reply, api.Errorf(api.CodeBadRequest, "row %d of %d", from, j.rows.Len())
 	}
 	setDefault(&maxBytes, DefaultReplyBytes)
-	limit := min(maxBytes, j.r.ports.Peers.MaxPayload()-2*envelope-replySize(j.stats))
+	room := j.r.ports.Peers.MaxPayload() - replySize(&stats)
+	limit := min(maxBytes, room-2*envelope)
 	size := 0
 	for i := from; i < j.rows.Len(); i++ {
 		row := j.rows.Row(i)
 		size += rowSize(row)
-		if size > limit && i > from {
-			reply.Next = j.r.ID() + "." + strconv.Itoa(i)
+		if size > limit && i > from || i == from && n == 0 && bareSize(row) > room {
+			reply.Next = j.r.ID() + "." + strconv.Itoa(i+1)
 			break
 		}
-		if whole := j.r.ports.Peers.MaxPayload() - 2*envelope - replySize(j.stats); size > whole {
-			return reply, api.Errorf(api.CodeResultTooLarge, "the row of key %.80q takes %d bytes; a message here holds %d", buckets.KeyText(row.Key), size, whole).
+		if bare := bareSize(row); bare > room {
+			return reply, api.Errorf(api.CodeResultTooLarge, "the row of key %.80q takes %d bytes; a message here holds %d", buckets.KeyText(row.Key), bare, room).
 				WithHint("emit smaller values, or raise the NATS server's max_payload")
 		}
 		reply.Rows = append(reply.Rows, row)
 	}
 	return reply, nil
 }
+
+// bareSize is at most what a row takes in msgpack. Alone in a reply it may fill the message.
+func bareSize(r api.Row) int { return 48 + len(r.Key) + len(r.Value.Bytes) }
 
 // rowSize is at most what a row takes in a message of either format.
 func rowSize(r api.Row) int { return 48 + textSize(r.Key) + textSize(r.Value.Bytes) }

@@ -82,7 +82,7 @@ func (l *loading) ingest(ctx context.Context, b buckets.ID) error {
 	if err := l.checkManifest(ctx, m); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "pinion-load-*")
+	dir, err := os.MkdirTemp(l.a.ports.TempDir, "load-*")
 	if err != nil {
 		return err
 	}

@@ -32,16 +32,12 @@ func (s *Storage) startMap(p *pinned) {
 	p.stop = stop
 	s.maps.Go(func() {
 		defer stop()
-		m := &mapping{
-			workers: s.cfg.Workers, memory: s.cfg.Memory, mapper: s.ports.Mapper, p: p, req: p.req,
-			task: Task{
-				Job: p.job, Digest: p.req.Module, Name: p.req.Name, Function: p.req.Function, Params: rawParams(p.req.Params),
-				Log: s.logger.With("job", p.job, "module", p.req.Name),
-			},
-		}
+		m := &mapping{workers: s.cfg.Workers, memory: s.cfg.Memory, p: p, req: p.req}
+		m.program = s.prepare(ctx, p.req)
 		quiet := make(chan struct{})
 		s.maps.Go(func() { s.publishProgress(p, quiet) })
 		output, end := m.run(ctx)
+		m.close()
 		close(quiet)
 		end.PMR, end.Job, end.Storage = p.id, p.job, s.ID()
 		if end.Error != nil {
@@ -51,6 +47,17 @@ func (s *Storage) startMap(p *pinned) {
 		defer s.mu.Unlock()
 		p.output, p.end = output, end
 		_ = s.step(pmr.MapOver{PMR: p.id})
+	})
+}
+
+// prepare returns what gets a map's module ready, once, when its first worker needs it.
+func (s *Storage) prepare(ctx context.Context, req api.MapRequest) func() (Program, error) {
+	return sync.OnceValues(func() (Program, error) {
+		return s.ports.Mapper.Prepare(ctx, Task{
+			Job: req.Job, Digest: req.Module, Name: req.Name, Function: req.Function, Params: rawParams(req.Params),
+			Timeout: time.Duration(req.TimeoutMS) * time.Millisecond,
+			Log:     s.logger.With("job", req.Job, "module", req.Name),
+		})
 	})
 }
 
@@ -83,16 +90,37 @@ func rawParams(params map[string]api.Bytes) map[string][]byte {
 type mapping struct {
 	workers Workers
 	memory  int64
-	mapper  Mapper
+	program func() (Program, error)
 	p       *pinned
 	req     api.MapRequest
-	task    Task
 	next    atomic.Int64 // index of the next bucket to take
 
 	mu       sync.Mutex
 	counters map[string]int64
 	failed   error
 	stop     context.CancelFunc
+	opened   bool // the program was asked for
+}
+
+// open makes an instance of the job's module.
+func (m *mapping) open(ctx context.Context) (Guest, error) {
+	m.mu.Lock()
+	m.opened = true
+	m.mu.Unlock()
+	program, err := m.program()
+	if err != nil {
+		return nil, err
+	}
+	return program.Open(ctx)
+}
+
+func (m *mapping) close() {
+	if !m.opened {
+		return
+	}
+	if program, err := m.program(); err == nil {
+		program.Close()
+	}
 }
 
 // run maps every bucket, merges what the workers aggregated, and combines it if the job says so.
@@ -114,10 +142,12 @@ func (m *mapping) run(ctx context.Context) ([]byte, *api.MapEnd) {
 
 // mapError is how a map's failure is told. The time limit is the job's, whoever noticed it.
 func mapError(ctx context.Context, err error) *api.Error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) && api.CodeOf(err) == api.CodeInternal {
-		return api.Errorf(api.CodeGuestFailed, "the map did not end within the job's time: %v", err)
+	e := *api.AsError(err)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		e.Code = api.CodeGuestFailed // trying again would take as long
+		return (&e).WithHint("a longer time: --timeout")
 	}
-	return api.AsError(err)
+	return &e
 }
 
 func (m *mapping) aggregate(ctx context.Context, end *api.MapEnd) ([]byte, error) {
@@ -165,21 +195,21 @@ func (m *mapping) aggregate(ctx context.Context, end *api.MapEnd) ([]byte, error
 func (m *mapping) combine(ctx context.Context, pairs *reduce.Table, reducer reduce.Reducer) (*reduce.Table, error) {
 	out := reduce.NewTable(reducer, m.memory)
 	out.StartBucket(m.p.buckets[0]) // combine has no bucket; this one is no other storage's
-	err := group(ctx, m.mapper, m.task, m.req.Combine, pairs, out)
-	return out, err
+	guest, err := m.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer guest.Close()
+	return out, group(ctx, guest, m.req.Combine, pairs, out)
 }
 
 // group runs a combine or reduce function over the pairs of a table.
-func group(ctx context.Context, mapper Mapper, task Task, function string, pairs *reduce.Table, out Sink) error {
+func group(ctx context.Context, guest Guest, function string, pairs *reduce.Table, out Sink) error {
 	groups, err := pairs.Grouped()
 	if err != nil {
 		return err
 	}
-	guest, err := mapper.Open(ctx, task)
-	if err != nil {
-		return err
-	}
-	return errors.Join(guest.Group(ctx, function, groups, out), guest.Close(context.WithoutCancel(ctx)))
+	return guest.Group(ctx, function, groups, out)
 }
 
 // work takes buckets in turn until none is left or somebody has failed.
@@ -187,7 +217,7 @@ func (m *mapping) work(ctx context.Context, table *reduce.Table) {
 	w := &worker{m: m, table: table}
 	err := w.run(ctx)
 	if w.guest != nil {
-		err = errors.Join(err, w.guest.Close(context.WithoutCancel(ctx)))
+		w.guest.Close()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -248,7 +278,7 @@ func (w *worker) mapBucket(ctx context.Context, b buckets.ID, in *source) error 
 		return passThrough(ctx, in, w.table)
 	}
 	if w.guest == nil {
-		guest, err := w.m.mapper.Open(ctx, w.m.task)
+		guest, err := w.m.open(ctx)
 		if err != nil {
 			return err
 		}
@@ -286,14 +316,15 @@ func (w *worker) locate(ctx context.Context, b buckets.ID, first error) error {
 	if err != nil {
 		return first
 	}
-	guest, err := w.m.mapper.Open(ctx, w.m.task)
+	guest, err := w.m.open(ctx)
 	if err != nil {
 		return errors.Join(first, cursor.Close())
 	}
 	scratch := reduce.NewTable(w.table.Reducer(), w.m.memory)
 	scratch.StartBucket(b)
 	_, again := guest.Map(ctx, b, &source{cursor: cursor, single: true}, scratch)
-	err = errors.Join(guest.Close(context.WithoutCancel(ctx)), cursor.Close())
+	guest.Close()
+	err = cursor.Close()
 	if again != nil && ctx.Err() == nil {
 		first = again
 	}

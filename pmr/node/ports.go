@@ -63,20 +63,28 @@ type Catalogue interface {
 	Load(ctx context.Context, digest string) ([]byte, error)
 }
 
-// Mapper runs guest functions of one module at a time.
+// Mapper runs guest functions.
 type Mapper interface {
-	// Open makes an instance of the task's module for one worker of one job.
-	Open(ctx context.Context, task Task) (Guest, error)
+	// Prepare gets a job's module ready: loads and compiles it, if nobody has yet.
+	Prepare(ctx context.Context, task Task) (Program, error)
 }
 
-// Task is what an instance is made for.
+// Program is a job's module, ready to run. The limits of a job count for all of its guests together.
+type Program interface {
+	// Open makes an instance, for one worker.
+	Open(ctx context.Context) (Guest, error)
+	Close()
+}
+
+// Task is what a program is prepared for.
 type Task struct {
 	Job      string
 	Digest   string // of the module
 	Name     string // as the user calls it
 	Function string
 	Params   map[string][]byte
-	Log      *slog.Logger // receives the guest's log lines
+	Timeout  time.Duration // of the job, for messages
+	Log      *slog.Logger  // receives the guest's log lines
 }
 
 // Guest is an instance of a module.
@@ -85,7 +93,7 @@ type Guest interface {
 	Map(ctx context.Context, b buckets.ID, in Source, out Sink) (map[string]int64, error)
 	// Group runs a combine or reduce function over frames grouped by key.
 	Group(ctx context.Context, function string, in Source, out Sink) error
-	Close(ctx context.Context) error
+	Close()
 }
 
 // Source yields frames in batches: see buckets.Cursor.
@@ -132,4 +140,5 @@ type Ports struct {
 	Catalogue   Catalogue
 	Mapper      Mapper
 	Logger      *slog.Logger
+	TempDir     string // of storages, for table files on their way; default the system's
 }

@@ -23,7 +23,6 @@ type StorageConfig struct {
 	Member   api.Member // ID, Folder, Weight and what else others should know
 	Settings api.Settings
 	Workers  Workers // shared by the storages of a process
-	TempDir  string  // for checkpoints on their way
 	Memory   int64   // aggregation memory of a job; default DefaultAggregation
 }
 

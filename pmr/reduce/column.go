@@ -18,8 +18,6 @@ type column interface {
 	expand(rows []uint32) []item
 	// value is the result of a checked row. Its bytes are the column's own.
 	value(it item) api.Value
-	// compare orders two items of one row as expand does.
-	compare(a, b item) int
 	// appendState writes what the column holds of one row, given all its items, in canonical form.
 	appendState(dst []byte, items []item) []byte
 	// readState folds what appendState wrote into a row.
@@ -42,5 +40,3 @@ func (single) expand(rows []uint32) []item {
 	}
 	return items
 }
-
-func (single) compare(item, item) int { return 0 }

@@ -25,7 +25,8 @@ const (
 	sawPlusInf  = 1
 	sawMinusInf = 2
 
-	// An f64 reaches to bit 2,097. 2^64 of them to bit 2,161, in word 33; the rest is room for cover.
+	// An f64 reaches to bit 2,097. 2^64 of them to bit 2,161, in word 33; the rest is
+	// room for cover.
 	maxExactWords = 40
 	// maxReadWords is what a state may contain, so that merging states stays below the former.
 	maxReadWords = 36
@@ -93,8 +94,8 @@ func sign(words []uint64) uint64 {
 	return 0
 }
 
-// cover makes the window hold words from to to-1, and its two highest bits equal, so that a number that
-// ends below the window's last word can be added without overflow.
+// cover makes the window hold words from to to-1 at least. Whoever then adds a number that ends below the
+// window's last word changes that word by one at most: it would take 2^63 numbers to overflow it.
 func (x *exact) cover(from, to int) {
 	if len(x.words) == 0 {
 		x.low, x.words = from, make([]uint64, to-from)
@@ -104,28 +105,28 @@ func (x *exact) cover(from, to int) {
 		x.words = append(make([]uint64, x.low-from, x.low-from+len(x.words)), x.words...)
 		x.low = from
 	}
-	s := sign(x.words)
-	for x.low+len(x.words) < to {
-		x.words = append(x.words, s)
-	}
-	if top := x.words[len(x.words)-1]; top>>63 != top>>62&1 {
-		x.words = append(x.words, s)
+	if x.low+len(x.words) < to {
+		s := sign(x.words)
+		for x.low+len(x.words) < to {
+			x.words = append(x.words, s)
+		}
 	}
 }
 
 // merge adds y.
 func (x *exact) merge(y *exact) {
 	x.inf |= y.inf
-	if len(y.words) == 0 {
+	low, words := y.trimmed() // or the window would grow by a word with every merge
+	if len(words) == 0 {
 		return
 	}
-	x.cover(y.low, y.low+len(y.words)+1)
-	s := sign(y.words)
+	x.cover(low, low+len(words)+1)
+	s := sign(words)
 	var c uint64
-	for i := y.low - x.low; i < len(x.words); i++ {
+	for i, rest := low-x.low, words; i < len(x.words); i++ {
 		w := s
-		if j := i - (y.low - x.low); j < len(y.words) {
-			w = y.words[j]
+		if len(rest) > 0 {
+			w, rest = rest[0], rest[1:]
 		}
 		x.words[i], c = bits.Add64(x.words[i], w, c)
 	}

@@ -102,7 +102,25 @@ func TestExactRounding(t *testing.T) {
 	}
 }
 
+// However often tables are merged, a window stays as large as its number.
 func TestExactStaysSmall(t *testing.T) {
+	for _, f := range []float64{math.MaxFloat64, -math.SmallestNonzeroFloat64} {
+		var sum exact
+		sum.add(f)
+		for range 100 {
+			var next exact
+			next.add(-f)
+			next.add(f)
+			next.merge(&sum)
+			sum = next
+		}
+		if got, err := sum.float(); err != nil || got != f {
+			t.Errorf("%v (%v), want %v", got, err, f)
+		}
+		if len(sum.words) > 5 {
+			t.Errorf("one number takes %d words", len(sum.words))
+		}
+	}
 	var x exact
 	for i := range 100_000 {
 		x.add(0.1 * float64(i%1000-500))

@@ -334,7 +334,7 @@ func TestParseSort(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"Key", "+key", "values", "--value"} {
-		if _, err := ParseSort(name); api.CodeOf(err) != api.CodeBadRequest || isErr(err).Hint == "" {
+		if _, err := ParseSort(name); api.CodeOf(err) != api.CodeBadRequest || api.AsError(err).Hint == "" {
 			t.Errorf("ParseSort(%q): %v, want BAD_REQUEST with a hint", name, err)
 		}
 	}

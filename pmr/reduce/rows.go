@@ -25,8 +25,12 @@ var sortNames = []struct {
 	name string
 	sort Sort
 }{
-	{"key", ByKey}, {"", ByKey}, {"-key", ByKeyDescending},
-	{"value", ByValue}, {"-value", ByValueDescending}, {"none", Unordered},
+	{"key", ByKey},
+	{"", ByKey},
+	{"-key", ByKeyDescending},
+	{"value", ByValue},
+	{"-value", ByValueDescending},
+	{"none", Unordered},
 }
 
 // ParseSort reads key, -key, value, -value or none; the empty string is key. Anything else is BAD_REQUEST.
@@ -100,11 +104,8 @@ func (t *Table) byValue(s Sort) func(a, b item) int {
 		if s == ByValueDescending {
 			d = -d
 		}
-		if d == 0 {
+		if d == 0 { // equal values of one key are equal rows
 			d = t.keys.compare(a.row, b.row)
-		}
-		if d == 0 {
-			d = t.column.compare(a, b)
 		}
 		return d
 	}

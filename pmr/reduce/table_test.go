@@ -36,11 +36,10 @@ func emit(t *Table, key string, v api.Value) error {
 	return t.Emit(0, []byte(key), v.Bytes)
 }
 
-func i64(i int64) api.Value    { return api.IntValue(i) }
-func f64(f float64) api.Value  { return api.FloatValue(f) }
-func text(s string) api.Value  { return api.BytesValue([]byte(s)) }
-func line(r api.Row) string    { return fmt.Sprintf("%q %s %s", r.Key, r.Value.Kind, r.Value.Text()) }
-func isErr(e error) *api.Error { return api.AsError(e) }
+func i64(i int64) api.Value   { return api.IntValue(i) }
+func f64(f float64) api.Value { return api.FloatValue(f) }
+func text(s string) api.Value { return api.BytesValue([]byte(s)) }
+func line(r api.Row) string   { return fmt.Sprintf("%q %s %s", r.Key, r.Value.Kind, r.Value.Text()) }
 
 // lines writes rows so that tests can compare them; -0.0 and 0.0 differ.
 func lines(t testing.TB, table *Table, s Sort, limit int) []string {
@@ -151,7 +150,7 @@ func TestRefusedPairs(t *testing.T) {
 			continue
 		}
 		place := fmt.Sprintf(`reduce %s: key "k", bucket 17, pair %d: `, tc.reducer, len(tc.first))
-		if e := isErr(err); !strings.HasPrefix(e.Message, place) || e.Details["bucket"] != "17" || e.Hint == "" {
+		if e := api.AsError(err); !strings.HasPrefix(e.Message, place) || e.Details["bucket"] != "17" || e.Hint == "" {
 			t.Errorf("%s: %+v, want the place %q and a hint", tc.reducer, e, place)
 		}
 		if again := emit(table, "other", i64(1)); !errors.Is(again, err) {
@@ -243,10 +242,19 @@ func TestEmitCopies(t *testing.T) {
 		if err := errors.Join(table.Emit(0, key, value), table.Emit(0, short, value)); err != nil {
 			t.Fatal(err)
 		}
+		// For min and max these replace what was kept.
+		better := map[string][]byte{"min": []byte("least"), "max": []byte("wrong")}[reducer]
+		if better != nil {
+			if err := table.Emit(0, short, better); err != nil {
+				t.Fatal(err)
+			}
+		}
+		copy(better, "ZZZZ")
 		copy(key, "XXXX")
 		copy(short, "YYYY")
 		copy(value, "ZZZZ")
-		want := []string{`"a key that is longer than a row holds" bytes value`, `"short" bytes value`}
+		shortest := map[string]string{"none": "value", "min": "least", "max": "wrong"}[reducer]
+		want := []string{`"a key that is longer than a row holds" bytes value`, `"short" bytes ` + shortest}
 		if got := lines(t, table, ByKey, 0); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", reducer, got, want)
 		}
@@ -311,7 +319,7 @@ func TestMemoryLimit(t *testing.T) {
 		for err = nil; err == nil && i < 1_000_000; i++ {
 			err = emit(table, tc.key(i), tc.value(i))
 		}
-		e := isErr(err)
+		e := api.AsError(err)
 		if err == nil || e.Code != api.CodeLimitExceeded || e.Details["setting"] != "aggregation_memory" ||
 			!strings.Contains(e.Message, "aggregation_memory") || e.Hint == "" {
 			t.Errorf("%s: after %d pairs: %v, want LIMIT_EXCEEDED naming aggregation_memory", tc.reducer, i, err)
@@ -367,5 +375,21 @@ func TestEmitOfAKnownKeyAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(100, once); n != 0 {
 			t.Errorf("%s, flags %d: %v allocations a pair", tc.reducer, tc.flags, n)
 		}
+	}
+}
+
+// What an f64 sum keeps beyond its row is counted: a list of words and its header.
+func TestMemoryOfExactSumsIsCounted(t *testing.T) {
+	const keys = 10_000
+	ints, floats := newTable(t, "sum"), newTable(t, "sum")
+	for i := range keys {
+		key := fmt.Sprint(i)
+		if err := errors.Join(emit(ints, key, i64(1)), emit(floats, key, f64(1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const words, header = 3 * 8, 40
+	if more := floats.Bytes() - ints.Bytes(); more < keys*(words+header) {
+		t.Errorf("%d keys take %d bytes more as f64 than as i64, want %d at least", keys, more, keys*(words+header))
 	}
 }

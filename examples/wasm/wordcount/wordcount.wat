@@ -55,27 +55,43 @@
     (i64.store (local.get $o) (i64.const 1))
     (global.set $out (i32.add (local.get $o) (i32.const 8))))
 
-  (func $space (param $c i32) (result i32)
-    (i32.or
-      (i32.eq (local.get $c) (i32.const 32))
-      (i32.lt_u (i32.sub (local.get $c) (i32.const 9)) (i32.const 5))))
+  ;; spaces sets the high bit of each byte of the result where the byte of x is white space: 32, or 9 to 13.
+  ;; No addition carries from one byte into the next, so each bit is exact.
+  (func $spaces (param $x i64) (result i64)
+    (local $low i64)
+    (local.set $low (i64.and (local.get $x) (i64.const 0x7f7f7f7f7f7f7f7f)))
+    (i64.and
+      (i64.and (i64.const 0x8080808080808080) (i64.xor (local.get $x) (i64.const -1)))
+      (i64.or
+        (i64.xor (i64.const -1)   ;; the low bits differ from 32 in none
+          (i64.add (i64.xor (local.get $low) (i64.const 0x2020202020202020)) (i64.const 0x7f7f7f7f7f7f7f7f)))
+        (i64.and                  ;; at least 9, and not at least 14
+          (i64.add (local.get $low) (i64.const 0x7777777777777777))
+          (i64.xor (i64.const -1) (i64.add (local.get $low) (i64.const 0x7272727272727272)))))))
 
-  ;; words splits the bytes from p to end.
+  ;; words splits the bytes from p to end, eight at a time.
   (func $words (param $p i32) (param $end i32)
-    (local $begin i32)
+    (local $begin i32) (local $found i64)
     (loop $next
-      (block $found
+      (block $word
         (loop $blank
           (if (i32.ge_u (local.get $p) (local.get $end)) (then (return)))
-          (br_if $found (i32.eqz (call $space (i32.load8_u (local.get $p)))))
-          (local.set $p (i32.add (local.get $p) (i32.const 1)))
+          (local.set $found (i64.xor (call $spaces (i64.load (local.get $p))) (i64.const 0x8080808080808080)))
+          (br_if $word (i64.ne (local.get $found) (i64.const 0)))
+          (local.set $p (i32.add (local.get $p) (i32.const 8)))
           (br $blank)))
+      (local.set $p (i32.add (local.get $p) (i32.wrap_i64 (i64.shr_u (i64.ctz (local.get $found)) (i64.const 3)))))
+      (if (i32.ge_u (local.get $p) (local.get $end)) (then (return)))
       (local.set $begin (local.get $p))
       (block $over
-        (loop $letter
-          (local.set $p (i32.add (local.get $p) (i32.const 1)))
-          (br_if $over (i32.ge_u (local.get $p) (local.get $end)))
-          (br_if $letter (i32.eqz (call $space (i32.load8_u (local.get $p)))))))
+        (loop $letters
+          (local.set $found (call $spaces (i64.load (local.get $p))))
+          (br_if $over (i64.ne (local.get $found) (i64.const 0)))
+          (local.set $p (i32.add (local.get $p) (i32.const 8)))
+          (br_if $letters (i32.lt_u (local.get $p) (local.get $end)))))
+      ;; Without white space found, ctz is 64: p goes beyond the end, where it is set to the end.
+      (local.set $p (i32.add (local.get $p) (i32.wrap_i64 (i64.shr_u (i64.ctz (local.get $found)) (i64.const 3)))))
+      (if (i32.gt_u (local.get $p) (local.get $end)) (then (local.set $p (local.get $end))))
       (call $word (local.get $begin) (i32.sub (local.get $p) (local.get $begin)))
       (br $next)))
 

@@ -1,0 +1,229 @@
+package busmem
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/bus"
+)
+
+// bubble runs a test with two peers in a bubble, where time passes only when all wait.
+func bubble(t *testing.T, test func(t *testing.T, c *Cluster, router, storage *Bus)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := New(Config{})
+		router, storage := c.Connect("router"), c.Connect("s1")
+		defer storage.Close()
+		defer router.Close()
+		test(t, c, router, storage)
+	})
+}
+
+func code(t *testing.T, err error, want api.Code) {
+	t.Helper()
+	if api.CodeOf(err) != want {
+		t.Fatalf("error %v has code %q, want %q", err, api.CodeOf(err), want)
+	}
+}
+
+func TestRequestFaults(t *testing.T) {
+	bubble(t, func(t *testing.T, c *Cluster, router, storage *Bus) {
+		var calls atomic.Int32
+		if _, err := bus.Handle(storage, "storage.s1.pin", "", func(context.Context, api.PinRequest) (api.PinReply, error) {
+			calls.Add(1)
+			return api.PinReply{}, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		ask := func() (error, time.Duration) {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			start := time.Now()
+			return router.Request(ctx, "storage.s1.pin", nil, nil), time.Since(start)
+		}
+		hook := func(f Fault) func(Call) Fault { return func(Call) Fault { return f } }
+		for _, f := range []struct {
+			name   string
+			faults Faults
+			code   api.Code
+			took   time.Duration
+			calls  int32
+		}{
+			{"none", Faults{}, "", 0, 1},
+			{"request lost", Faults{Request: hook(Fault{Drop: true})}, api.CodeTimeout, 5 * time.Second, 0},
+			{"request late", Faults{Request: hook(Fault{Delay: time.Second})}, "", time.Second, 1},
+			{"request doubled", Faults{Request: hook(Fault{Duplicate: true})}, "", 0, 2},
+			{"reply lost", Faults{Reply: hook(Fault{Drop: true})}, api.CodeTimeout, 5 * time.Second, 1},
+			{"reply late", Faults{Reply: hook(Fault{Delay: time.Minute})}, api.CodeTimeout, 5 * time.Second, 1},
+			{"reply doubled", Faults{Reply: hook(Fault{Duplicate: true})}, "", 0, 1},
+		} {
+			c.SetFaults(f.faults)
+			calls.Store(0)
+			err, took := ask()
+			synctest.Wait()
+			if api.CodeOf(err) != f.code || took != f.took || calls.Load() != f.calls {
+				t.Errorf("%s: %v after %v and %d calls", f.name, err, took, calls.Load())
+			}
+		}
+		c.SetFaults(Faults{})
+		c.Cut("s1")
+		err, _ := ask()
+		code(t, err, api.CodeTimeout)
+		c.Heal("s1")
+		if err, _ := ask(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestAppendFaults(t *testing.T) {
+	bubble(t, func(t *testing.T, c *Cluster, router, _ *Bus) {
+		ctx := context.Background()
+		l, err := router.CreateLog(ctx, bus.LogConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := func() uint64 {
+			s, err := l.State(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.Last
+		}
+		fault := func(f AppendFault) {
+			c.SetFaults(Faults{Append: func(peer, subject string) AppendFault {
+				if peer != "router" || subject != "cut" {
+					t.Errorf("hook for %s, %s", peer, subject)
+				}
+				return f
+			}})
+		}
+		fault(AppendFault{Doubt: true})
+		_, err = l.Append(ctx, "cut", nil, nil, "id")
+		code(t, err, api.CodeInDoubt)
+		fault(AppendFault{})
+		if seq, err := l.Append(ctx, "cut", nil, nil, "id"); err != nil || seq != 1 || last() != 1 {
+			t.Fatalf("repeat of a stored entry: position %d, last %d, %v", seq, last(), err)
+		}
+		fault(AppendFault{Lost: true})
+		_, err = l.Append(ctx, "cut", nil, nil, "other")
+		code(t, err, api.CodeInDoubt)
+		full := errors.New("full")
+		fault(AppendFault{Err: full})
+		if _, err = l.Append(ctx, "cut", nil, nil, ""); !errors.Is(err, full) || last() != 1 {
+			t.Fatalf("refused entry: last %d, %v", last(), err)
+		}
+		fault(AppendFault{})
+		time.Sleep(2 * time.Minute) // the duplicate window, on the bubble's clock
+		if seq, err := l.Append(ctx, "cut", nil, nil, "id"); err != nil || seq != 2 {
+			t.Fatalf("repeat after the window: position %d, %v", seq, err)
+		}
+	})
+}
+
+// TestCut cuts a storage off from the log while it reads.
+func TestCut(t *testing.T) {
+	bubble(t, func(t *testing.T, c *Cluster, router, storage *Bus) {
+		ctx, cancel := context.WithCancel(context.Background())
+		l, err := router.CreateLog(ctx, bus.LogConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := storage.Log(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read []uint64
+		done := make(chan error, 1)
+		go func() {
+			done <- theirs.Read(ctx, 1, nil, func(batch []api.LogEntry) error {
+				for _, e := range batch {
+					read = append(read, e.Seq)
+				}
+				return nil
+			})
+		}()
+		add := func() {
+			if _, err := l.Append(ctx, "cut", nil, nil, ""); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		add()
+		reconnected := 0
+		storage.OnReconnect(func() { reconnected++ })
+		c.Cut("s1")
+		add()
+		if len(read) != 1 {
+			t.Fatalf("read %v while cut off", read)
+		}
+		start := time.Now()
+		_, err = theirs.Append(ctx, "cut", nil, nil, "")
+		code(t, err, api.CodeInDoubt)
+		if took := time.Since(start); took != writePatience {
+			t.Fatalf("in doubt after %v", took)
+		}
+		_, err = theirs.State(ctx)
+		code(t, err, api.CodeUnavailable)
+		c.Heal("s1")
+		synctest.Wait()
+		if len(read) != 2 || reconnected != 1 {
+			t.Fatalf("read %v, reconnected %d times", read, reconnected)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestEntriesAreSpoiled shows that whoever keeps an entry's data is found out.
+func TestEntriesAreSpoiled(t *testing.T) {
+	ctx := t.Context()
+	b := New(Config{}).Connect("p")
+	defer b.Close()
+	l, err := b.CreateLog(ctx, bus.LogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Append(ctx, "rec.1", nil, []byte("data"), ""); err != nil {
+		t.Fatal(err)
+	}
+	var kept []byte
+	if err := l.ReadTo(ctx, 1, 1, nil, func(e api.LogEntry) error { kept = e.Data; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if string(kept) == "data" {
+		t.Fatal("the data can be kept")
+	}
+}
+
+// TestTimesToLiveInABubble uses a member's whole life without waiting for it.
+func TestTimesToLiveInABubble(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *Cluster, router, _ *Bus) {
+		ctx := context.Background()
+		kv, err := router.KV(ctx, "STATE", true, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rev, err := kv.CreateTTL(ctx, "member.s1", nil, 12*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			time.Sleep(11 * time.Second)
+			if rev, err = kv.Renew(ctx, "member.s1", nil, rev, 12*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(13 * time.Second)
+		if e, err := kv.Get(ctx, "member.s1"); err != nil || e.Revision != 0 {
+			t.Fatalf("%+v %v", e, err)
+		}
+	})
+}

@@ -1,0 +1,250 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/bus"
+)
+
+// client is a plain NATS client, as other programs use.
+func client(t *testing.T, url string) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nc, js
+}
+
+// forget purges a subject of a stream.
+func forget(t *testing.T, url, stream, subject string) {
+	t.Helper()
+	nc, js := client(t, url)
+	defer nc.Close()
+	s, err := js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Purge(t.Context(), jetstream.WithPurgeSubject(subject)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStreams pins how the streams are made: other settings lose data in ways that no other test shows.
+func TestStreams(t *testing.T) {
+	ctx := t.Context()
+	s := startServer(t, bus.ServerConfig{Dir: t.TempDir()})
+	b := connect(t, bus.Config{Server: s.URL(), Cluster: "shop"})
+	_, err1 := b.CreateLog(ctx, bus.LogConfig{DuplicateWindow: time.Hour})
+	_, err2 := b.KV(ctx, "STATE", true, 1)
+	_, err3 := b.Objects(ctx, "MODULES", true, 1)
+	_, err4 := b.Queue(ctx, "rebalance", true, bus.QueueConfig{})
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	_, js := client(t, s.URL())
+	config := func(name string) jetstream.StreamConfig {
+		st, err := js.Stream(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := st.CachedInfo().Config
+		if c.Storage != jetstream.FileStorage || c.Discard != jetstream.DiscardNew {
+			t.Errorf("stream %s: %+v", name, c)
+		}
+		return c
+	}
+	log := config("PINION_shop_LOG")
+	if log.AllowMsgTTL || log.AllowRollup || log.AllowMsgCounter || log.AllowMsgSchedules || log.AllowDirect ||
+		log.MaxAge != 0 || !log.AllowAtomicPublish || log.Duplicates != time.Hour || log.Subjects[0] != "pinion.shop.log.>" {
+		t.Errorf("log: %+v", log)
+	}
+	if kv := config("KV_PINION_shop_STATE"); kv.AllowDirect || !kv.AllowMsgTTL || kv.SubjectDeleteMarkerTTL == 0 || kv.MaxMsgsPerSubject != 1 {
+		t.Errorf("KV: %+v", kv)
+	}
+	if obj := config("OBJ_PINION_shop_MODULES"); obj.AllowDirect {
+		t.Errorf("objects: %+v", obj)
+	}
+	if q := config("PINION_shop_REBALANCE"); q.Retention != jetstream.WorkQueuePolicy || q.Subjects[0] != "pinion.shop.rebalance" {
+		t.Errorf("queue: %+v", q)
+	}
+}
+
+// TestOthersReadOurs reads key-value buckets and objects as `nats kv` and `nats object` do, and the reverse.
+func TestOthersReadOurs(t *testing.T) {
+	ctx := t.Context()
+	s := startServer(t, bus.ServerConfig{Dir: t.TempDir()})
+	b := connect(t, bus.Config{Server: s.URL()})
+	ours, err1 := b.KV(ctx, "STATE", true, 1)
+	store, err2 := b.Objects(ctx, "MODULES", true, 1)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	_, js := client(t, s.URL())
+	theirs, err1 := js.KeyValue(ctx, "PINION_default_STATE")
+	theirStore, err2 := js.ObjectStore(ctx, "PINION_default_MODULES")
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ours.Put(ctx, "a", []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := theirs.Get(ctx, "a"); err != nil || string(e.Value()) != "1" {
+		t.Fatalf("%v %v", e, err)
+	}
+	if err := ours.Delete(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := theirs.Get(ctx, "a"); !errors.Is(err, jetstream.ErrKeyNotFound) {
+		t.Fatalf("%v", err)
+	}
+	if _, err := theirs.PutString(ctx, "b", "2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := theirs.Delete(ctx, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := ours.Get(ctx, "b"); err != nil || e.Revision != 0 {
+		t.Fatalf("%+v %v", e, err)
+	}
+	if _, err := theirStore.PutString(ctx, "m", "module"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := store.Get(ctx, "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	buf := make([]byte, 10)
+	if n, err := r.Read(buf); err != nil || string(buf[:n]) != "module" {
+		t.Fatalf("%q %v", buf[:n], err)
+	}
+}
+
+// TestServiceIsListed asks as `nats micro info` does, and calls an endpoint.
+func TestServiceIsListed(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	s := startServer(t, bus.ServerConfig{Dir: t.TempDir()})
+	b := connect(t, bus.Config{Server: s.URL()})
+	service, err := b.NewService("pinion-router", "1.0.0", "runs jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo := func(_ context.Context, r api.Heartbeat) (api.Heartbeat, error) { return r, nil }
+	if _, err := bus.Handle(service, "job.run", "routers", echo); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bus.Handle(service, "job.run", "routers", echo); err == nil {
+		t.Fatal("a subject was served twice")
+	}
+	nc, _ := client(t, s.URL())
+	m, err := nc.RequestWithContext(ctx, "$SRV.INFO.pinion-router", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info micro.Info
+	if err := api.Decode(m.Data, &info, api.Lenient); err != nil {
+		t.Fatal(err)
+	}
+	if len(info.Endpoints) != 1 || info.Endpoints[0].Subject != "pinion.default.job.run" || info.Endpoints[0].QueueGroup != "routers" {
+		t.Fatalf("%+v", info)
+	}
+	var out api.Heartbeat
+	if err := b.Request(ctx, "job.run", api.Heartbeat{Router: "r"}, &out); err != nil || out.Router != "r" {
+		t.Fatalf("%+v %v", out, err)
+	}
+}
+
+// TestAppendInDoubt has no server that could tell.
+func TestAppendInDoubt(t *testing.T) {
+	s := startServer(t, bus.ServerConfig{Dir: t.TempDir()})
+	b := connect(t, bus.Config{Server: s.URL()})
+	l, err := b.CreateLog(t.Context(), bus.LogConfig{DuplicateWindow: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if _, err := l.Append(t.Context(), "cut", nil, nil, ""); api.CodeOf(err) != api.CodeInDoubt {
+		t.Fatalf("%v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.Append(ended, "cut", nil, nil, ""); api.CodeOf(err) != api.CodeCanceled {
+		t.Fatalf("%v", err)
+	}
+}
+
+// TestStreamFull has a log without room.
+func TestStreamFull(t *testing.T) {
+	s := startServer(t, bus.ServerConfig{Dir: t.TempDir()})
+	b := connect(t, bus.Config{Server: s.URL()})
+	l, err := b.CreateLog(t.Context(), bus.LogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, js := client(t, s.URL())
+	st, err := js.Stream(t.Context(), "PINION_default_LOG")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := st.CachedInfo().Config
+	cfg.MaxBytes = 1000
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Append(t.Context(), "rec.1", nil, make([]byte, 2000), ""); api.CodeOf(err) != api.CodeLimitExceeded {
+		t.Fatalf("%v", err)
+	}
+}
+
+// TestAppenderSurvivesRestart restarts the server in the middle: each entry must be stored once.
+func TestAppenderSurvivesRestart(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	s := newRestarting(t)
+	b := connect(t, bus.Config{Server: s.URL()})
+	l, err := b.CreateLog(ctx, bus.LogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := l.NewAppender(32)
+	const n = 2000
+	for i := range n {
+		if i == n/2 {
+			s.restart(t)
+		}
+		if err := a.Append(ctx, "rec.1", nil, []byte{byte(i >> 8), byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	if err := l.ReadTo(ctx, 1, 2*n, nil, func(e api.LogEntry) error {
+		if seen[string(e.Data)] {
+			t.Errorf("entry %x is stored twice", e.Data)
+		}
+		seen[string(e.Data)] = true
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if messages, bytes := a.Acked(); len(seen) != n || messages != n || bytes != 2*n {
+		t.Fatalf("%d entries, %d messages and %d bytes acknowledged", len(seen), messages, bytes)
+	}
+}

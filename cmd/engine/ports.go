@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/bus"
+	"github.com/pinion-mr/pinion/plugins"
+	"github.com/pinion-mr/pinion/pmr/node"
+	"github.com/pinion-mr/pinion/wasmhost"
+)
+
+// The ports of package node, by those who supply them.
+var (
+	_ node.Log       = (*bus.Log)(nil)
+	_ node.KV        = (*bus.KV)(nil)
+	_ node.Objects   = (*bus.Objects)(nil)
+	_ node.Peers     = (*bus.Bus)(nil)
+	_ node.Catalogue = (*plugins.Catalogue)(nil)
+	_ node.Orders    = orders{}
+)
+
+// Names of what a cluster keeps in JetStream, behind its prefix.
+const (
+	kvState         = "STATE"
+	kvManifests     = "MANIFESTS"
+	objCheckpoints  = "CHECKPOINTS"
+	objModules      = "MODULES"
+	queueRebalance  = "rebalance"
+	queueRouters    = "router" // queue group of the services
+	orderAckWait    = 30 * time.Second
+	clusterPatience = 15 * time.Second
+)
+
+// cluster is a cluster as this process sees it.
+type cluster struct {
+	bus       *bus.Bus
+	settings  api.Settings
+	ports     node.Ports
+	catalogue *plugins.Catalogue
+}
+
+// openCluster opens the cluster's streams; with create, it makes those that are missing.
+func (c *common) openCluster(ctx context.Context, b *bus.Bus, host *wasmhost.Host, log *slog.Logger, create bool) (*cluster, error) {
+	ctx, cancel := context.WithTimeout(ctx, clusterPatience)
+	defer cancel()
+	state, err := b.KV(ctx, kvState, create, max(c.settings.Replicas, 1))
+	if err != nil {
+		return nil, err
+	}
+	cl := &cluster{bus: b}
+	if create {
+		cl.settings, err = node.CreateSettings(ctx, state, c.cluster, c.settings, b.MaxPayload())
+	} else {
+		cl.settings, err = node.LoadSettings(ctx, state)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if need := cl.settings.MaxRecord + 4<<10; need > b.MaxPayload() {
+		return nil, api.Errorf(api.CodeClusterDiffer, "the server's max_payload is %d bytes; the cluster's max_record %d needs %d", b.MaxPayload(), cl.settings.MaxRecord, need).
+			WithHint("raise max_payload on the NATS server")
+	}
+	cl.ports = node.Ports{State: state, Peers: b, Logger: log}
+	if err := cl.open(ctx, create); err != nil {
+		return nil, err
+	}
+	cl.ports.Mapper = guests{host: host, catalogue: cl.catalogue}
+	return cl, nil
+}
+
+// open opens what lies beside the settings.
+func (cl *cluster) open(ctx context.Context, create bool) error {
+	b, replicas := cl.bus, cl.settings.Replicas
+	log, err := openLog(ctx, b, cl.settings, create)
+	if err != nil {
+		return err
+	}
+	manifests, err := b.KV(ctx, kvManifests, create, replicas)
+	if err != nil {
+		return err
+	}
+	checkpoints, err := b.Objects(ctx, objCheckpoints, create, replicas)
+	if err != nil {
+		return err
+	}
+	modules, err := b.Objects(ctx, objModules, create, replicas)
+	if err != nil {
+		return err
+	}
+	queue, err := b.Queue(ctx, queueRebalance, create, bus.QueueConfig{Replicas: replicas, MaxAckPending: 1, AckWait: orderAckWait})
+	if err != nil {
+		return err
+	}
+	state, ok := cl.ports.State.(*bus.KV)
+	if !ok {
+		return fmt.Errorf("engine: state is %T", cl.ports.State)
+	}
+	cl.catalogue, err = plugins.NewCatalogue(state, modules, plugins.DefaultLimits())
+	cl.ports.Log, cl.ports.Manifests, cl.ports.Checkpoints = log, manifests, checkpoints
+	cl.ports.Orders, cl.ports.Catalogue = orders{queue}, cl.catalogue
+	return err
+}
+
+func openLog(ctx context.Context, b *bus.Bus, s api.Settings, create bool) (*bus.Log, error) {
+	if !create {
+		return b.Log(ctx)
+	}
+	return b.CreateLog(ctx, bus.LogConfig{Replicas: s.Replicas, DuplicateWindow: time.Duration(s.DuplicateMS) * time.Millisecond})
+}
+
+// orders is the work queue of move orders.
+type orders struct{ queue *bus.Queue }
+
+func (o orders) Publish(ctx context.Context, order api.MoveOrder) error {
+	body, err := api.Encode(api.JSON, order)
+	if err != nil {
+		return err
+	}
+	return o.queue.Publish(ctx, body, order.ID)
+}
+
+func (o orders) Consume(ctx context.Context, fn func(context.Context, node.OrderDelivery)) error {
+	return o.queue.Consume(ctx, func(ctx context.Context, m bus.QueueMessage) {
+		d := node.OrderDelivery{Deliveries: m.Deliveries, Delivery: m.Delivery}
+		if err := api.Decode(m.Body, &d.Order, api.Strict); err != nil {
+			_ = m.Term(fmt.Sprintf("not a move order: %v", err)) // it comes again and is refused again
+			return
+		}
+		fn(ctx, d)
+	})
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/pmr/node"
+	"github.com/pinion-mr/pinion/wasmhost"
+)
+
+func (c *common) routerCommand() *cobra.Command {
+	var id, dir string
+	var expect int
+	cmd := &cobra.Command{
+		Use:   "router",
+		Short: "Run the router role",
+		Long: "Takes jobs and drives pin, map and reduce; serves records; assigns buckets once enough storages have\n" +
+			"joined; purges the log. The first router creates the cluster: its buckets and replicas are fixed then.",
+		Example: "  engine router --server nats://127.0.0.1:4222 --expect 3",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if expect < 1 {
+				return usageError{fmt.Errorf("--expect is %d; it must be at least 1", expect)}
+			}
+			return c.runRouter(cmd.Context(), cmp.Or(id, "r-"+strings.ToLower(rand.Text()[:8])), dir, expect)
+		},
+	}
+	cmd.Flags().StringVar(&id, "id", "", "name of this router (default: one is made)")
+	cmd.Flags().StringVar(&dir, "dir", "", "folder for compiled modules (default: in memory only)")
+	cmd.Flags().IntVar(&expect, "expect", 3, "storages that must have joined before buckets are assigned")
+	c.settingFlags(cmd)
+	return cmd
+}
+
+// runRouter runs a router as a process of its own.
+func (c *common) runRouter(ctx context.Context, id, dir string, expect int) error {
+	log, err := c.logger()
+	if err != nil {
+		return err
+	}
+	if err := checkID(id); err != nil {
+		return err
+	}
+	cache := ""
+	if dir != "" {
+		cache = filepath.Join(dir, "compiled")
+	}
+	host, err := wasmhost.New(ctx, wasmhost.Config{CacheDir: cache, Log: log})
+	if err != nil {
+		return err
+	}
+	defer host.Close(context.WithoutCancel(ctx))
+	b, err := c.connect(ctx, "router "+id, log)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	cl, err := c.openCluster(ctx, b, host, log, true)
+	if err != nil {
+		return err
+	}
+	if state, err := cl.ports.Log.State(ctx); err == nil && state.Replicas == 1 && c.embedded == nil {
+		log.Warn("the log has one replica; it is as durable as that server's disk, and only if its sync_interval is always",
+			"remedy", "sync_interval: always in the JetStream configuration, or a NATS cluster and --replicas 3 for a new cluster")
+	}
+	m := member(id, 0)
+	if dir != "" {
+		if m.Folder, err = folderIdentity(dir); err != nil {
+			return err
+		}
+	}
+	return c.serveRouter(ctx, cl, m, expect)
+}
+
+// serveRouter runs a router on an open cluster until ctx ends.
+func (c *common) serveRouter(ctx context.Context, cl *cluster, m api.Member, expect int) error {
+	r := node.NewRouter(node.RouterConfig{Member: m, Cluster: c.cluster, Settings: cl.settings, Expect: expect}, cl.ports)
+	return withServices(ctx, func() (*services, error) { return serveRouter(cl.bus, r, cl.catalogue) }, r.Run)
+}
+
+// withServices answers requests while run runs.
+func withServices(ctx context.Context, start func() (*services, error), run func(context.Context) error) error {
+	s, err := start()
+	if err == nil {
+		err = run(ctx)
+	}
+	s.stop()
+	return err
+}
+
+func member(id string, weight float64) api.Member {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return api.Member{ID: id, Weight: weight, Version: version(), Host: host, PID: os.Getpid()}
+}
+
+// checkID refuses what cannot be part of a subject.
+func checkID(id string) error {
+	for _, c := range []byte(id) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return usageError{fmt.Errorf("--id %q: an id is made of a-z A-Z 0-9 _ -", id)}
+		}
+	}
+	if id == "" || len(id) > 64 {
+		return usageError{fmt.Errorf("--id %q: an id has 1 to 64 characters", id)}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinion-mr/pinion/api"
+)
+
+func (c *common) statusCommand() *cobra.Command {
+	var output string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "Show how the cluster is",
+		Long:    "Shows members, positions, buckets, pins and what is wrong. Exits with 1 if anything is.",
+		Example: "  engine status\n  engine status --output json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "table" && output != "json" {
+				return usageError{fmt.Errorf("--output %q: it is table or json", output)}
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			return c.status(ctx, output)
+		},
+	}
+	cmd.Flags().StringVar(&output, "output", "table", "table or json")
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "how long to wait")
+	return cmd
+}
+
+func (c *common) status(ctx context.Context, output string) error {
+	b, err := c.connect(ctx, "status", nil)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	var st api.ClusterStatus
+	if err := b.Request(ctx, "admin.status", api.Empty{}, &st); err != nil {
+		return err
+	}
+	if output == "json" {
+		enc := json.NewEncoder(c.out)
+		enc.SetIndent("", "  ")
+		err = enc.Encode(st)
+	} else {
+		err = printStatus(c.out, st)
+	}
+	if err == nil && !st.Healthy {
+		err = errors.New("the cluster is not healthy: " + strings.Join(st.Problems, "; "))
+	}
+	return err
+}
+
+func printStatus(w io.Writer, st api.ClusterStatus) error {
+	fmt.Fprintf(w, "cluster %s: %d buckets, %d replicas; log %d..%d, %.1f MB; %d jobs running\n\n",
+		st.Cluster, st.Settings.Buckets, st.Settings.Replicas, st.Log.First, st.Log.Last, float64(st.Log.Bytes)/1e6, st.Jobs)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "MEMBER\tROLE\tHOST\tPID\tBUCKETS\tLOADED\tAPPLIED\tVERIFIED\tPINS\tSKIPPED")
+	for _, m := range st.Members {
+		row := fmt.Sprintf("%s\t%s\t%s\t%d", m.ID, m.Role, m.Host, m.PID)
+		for _, s := range st.Storages {
+			if m.Role == "storage" && s.Storage == m.ID {
+				row += fmt.Sprintf("\t%d\t%d\t%d\t%d\t%d\t%d", s.Owned, s.Loaded, s.Applied, s.Verified, len(s.PMRs), s.Skipped)
+			}
+		}
+		fmt.Fprintln(t, row)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, s := range st.Storages {
+		for _, p := range s.PMRs {
+			fmt.Fprintf(w, "pin %.8s on %s: %s for job %s of router %s\n", p.PMR, s.Storage, p.State, p.Job, p.Router)
+		}
+		if s.LastSkipped != "" {
+			fmt.Fprintf(w, "%s skipped %d log entries, the last: %s\n", s.Storage, s.Skipped, s.LastSkipped)
+		}
+	}
+	for _, p := range st.Problems {
+		fmt.Fprintf(w, "problem: %s\n", p)
+	}
+	return nil
+}

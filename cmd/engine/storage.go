@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinion-mr/pinion/buckets/store"
+	"github.com/pinion-mr/pinion/pmr/node"
+	"github.com/pinion-mr/pinion/wasmhost"
+)
+
+func (c *common) storageCommand() *cobra.Command {
+	var id, dir string
+	var weight float64
+	cmd := &cobra.Command{
+		Use:   "storage --id ID --dir DIR",
+		Short: "Run the storage role",
+		Long: "Owns buckets of records and runs users' map functions on them. The folder is a cache of the log and\n" +
+			"the checkpoints: a storage that lost it loads its buckets again.",
+		Example: "  engine storage --id s1 --dir /var/lib/pinion/s1",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir == "" {
+				return usageError{errors.New("--dir is missing: the folder of this storage's files")}
+			}
+			if weight < 0 {
+				return usageError{fmt.Errorf("--weight is %v; it may not be negative", weight)}
+			}
+			return c.runStorage(cmd.Context(), id, dir, weight)
+		},
+	}
+	cmd.Flags().StringVar(&id, "id", "", "name of this storage, its own for ever")
+	cmd.Flags().StringVar(&dir, "dir", "", "folder of this storage's files")
+	cmd.Flags().Float64Var(&weight, "weight", 1, "share of the buckets, relative to the other storages")
+	return cmd
+}
+
+// runStorage runs a storage as a process of its own.
+func (c *common) runStorage(ctx context.Context, id, dir string, weight float64) error {
+	log, err := c.logger()
+	if err != nil {
+		return err
+	}
+	if err := checkID(id); err != nil {
+		return err
+	}
+	host, err := wasmhost.New(ctx, wasmhost.Config{CacheDir: filepath.Join(dir, "compiled"), Log: log})
+	if err != nil {
+		return err
+	}
+	defer host.Close(context.WithoutCancel(ctx))
+	b, err := c.connect(ctx, "storage "+id, log)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	cl, err := c.openCluster(ctx, b, host, log, false)
+	if err != nil {
+		return err
+	}
+	return serveStorageIn(ctx, cl, storageConfig{id: id, dir: dir, weight: weight, workers: node.NewWorkers(runtime.NumCPU()), log: log})
+}
+
+// storageConfig is what a storage needs beside its cluster.
+type storageConfig struct {
+	id, dir string
+	weight  float64
+	workers node.Workers
+	cache   *store.Cache // shared by the storages of a process; nil: its own
+	log     *slog.Logger
+}
+
+// serveStorageIn runs a storage on its folder until ctx ends.
+func serveStorageIn(ctx context.Context, cl *cluster, cfg storageConfig) (err error) {
+	temp := filepath.Join(cfg.dir, "tmp")
+	if err := errors.Join(os.RemoveAll(temp), os.MkdirAll(temp, 0o755)); err != nil {
+		return fmt.Errorf("the folder of storage %s: %w", cfg.id, err)
+	}
+	db, err := store.OpenPebble(filepath.Join(cfg.dir, "records"), store.Options{Logger: cfg.log.With("storage", cfg.id), Cache: cfg.cache})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	m := member(cfg.id, cfg.weight)
+	if m.Folder, err = folderIdentity(cfg.dir); err != nil {
+		return err
+	}
+	ports := cl.ports
+	ports.TempDir = temp
+	st := node.NewStorage(node.StorageConfig{Member: m, Settings: cl.settings, Workers: cfg.workers}, ports, db)
+	return withServices(ctx, func() (*services, error) { return serveStorage(cl.bus, st) }, st.Run)
+}
+
+// folderIdentity tells a folder from every other, so that a storage that restarts on its own folder is
+// known from a rival of the same name.
+func folderIdentity(dir string) (string, error) {
+	path := filepath.Join(dir, "identity")
+	b, err := os.ReadFile(path)
+	if err == nil && len(strings.TrimSpace(string(b))) > 0 {
+		return strings.TrimSpace(string(b)), nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	id := rand.Text()
+	return id, os.WriteFile(path, []byte(id+"\n"), 0o644)
+}

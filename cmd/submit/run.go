@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinion-mr/pinion"
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/plugins"
+)
+
+const (
+	jobTimeout = 60 * time.Second
+	noModule   = "none" // as MODULE
+)
+
+// runOptions are the flags of run.
+type runOptions struct {
+	space, reduce, combine, mode, sort, output string
+	params                                     []string
+	limit, attempts                            int
+}
+
+func (s *session) runCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run MODULE [FUNCTION]",
+		Short: "Run a module's function over all records of a space",
+		Long: `Run a module's function over all records of a space, reduce what it emits, and print the rows.
+
+MODULE is a name in the catalogue (its newest version), name@version, a digest, or a .wasm file, which is
+uploaded. wordcount and grep are always there. "none" passes the records through, to be reduced as they are.
+FUNCTION is the module's export to map with (default map).
+
+The job sees the records as they are at one log position, each exactly once. The last line on stderr says so:
+  256/256 buckets on 3 storages, each exactly once, at log position 48113; 3.2 M records, 268 MB, 2.1 s, 1 attempt
+
+Outputs:
+  table   columns, for people; the default on a terminal
+  tsv     key TAB value; the default elsewhere
+  ndjson  {"key": .., "value": ..}, one a line
+  json    one object {"rows": [..], "stats": {..}}
+In tsv and table, backslash, tab and line breaks are \\ \t \n \r, control characters and bytes that are not
+UTF-8 are \xHH; table also has \u{H..} for characters that do not print. In JSON, what is not UTF-8 is
+{"base64": ".."}. A key that the log assigned is #sequence.index.bucket; a key of yours that looks like one
+has a backslash before it in tsv and table. Integers keep all of their 64 bits.
+
+Ctrl-C cancels the job.`,
+		Example: "  submit run wordcount --reduce sum --sort -value --limit 20\n" +
+			"  submit run grep -p pattern=ERROR --space logs --output tsv\n" +
+			"  submit run ./mine.wasm --reduce module --output ndjson > rows.ndjson\n" +
+			"  submit run none --reduce count",
+		Args: wantArgs(1, 2, "a MODULE and perhaps a FUNCTION"),
+		RunE: func(cmd *cobra.Command, args []string) error { return s.run(cmd.Context(), o, args) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.space, "space", "", "space to read (default \"default\")")
+	f.StringVar(&o.reduce, "reduce", "", "sum, count, min, max, none, module or module:NAME (default: the module's own)")
+	f.StringVar(&o.combine, "combine", "", "function of the module that combines each storage's output")
+	f.StringArrayVarP(&o.params, "param", "p", nil, "name=value for the module; may be given several times")
+	f.StringVar(&o.mode, "mode", "hold", "hold: buckets stay where they are until they are mapped")
+	f.StringVar(&o.sort, "sort", "key", "key, -key, value, -value or none")
+	f.IntVar(&o.limit, "limit", 0, "rows at the most (default all)")
+	f.IntVar(&o.attempts, "attempts", 0, "how often the job may be begun (default 10)")
+	f.StringVar(&o.output, "output", "", "table, tsv, ndjson or json")
+	return cmd
+}
+
+// job checks the flags and makes a job of them, without its module's file.
+func (o runOptions) job(args []string) (pinion.Job, error) {
+	job := pinion.Job{
+		Module: args[0], Combine: o.combine, Reduce: o.reduce, Space: o.space, Mode: o.mode, Sort: o.sort,
+		Limit: o.limit, Attempts: o.attempts,
+	}
+	if len(args) > 1 {
+		job.Function = args[1]
+	}
+	if job.Module == noModule {
+		job.Module = ""
+	}
+	for _, check := range []error{
+		oneOf("mode", o.mode, "hold"),
+		oneOf("sort", o.sort, "key", "-key", "value", "-value", "none"),
+	} {
+		if check != nil {
+			return job, check
+		}
+	}
+	if o.output != "" {
+		if err := oneOf("output", o.output, outputs...); err != nil {
+			return job, err
+		}
+	}
+	if o.limit < 0 || o.attempts < 0 {
+		return job, usagef("--limit and --attempts may not be negative")
+	}
+	if job.Module == "" && (job.Function != "" || job.Combine != "" || len(o.params) > 0) {
+		return job, usagef("MODULE %s has no functions: FUNCTION, --combine and -p need a module", noModule)
+	}
+	var err error
+	job.Params, err = params(o.params)
+	return job, err
+}
+
+func params(pairs []string) (map[string][]byte, error) {
+	values := map[string][]byte{}
+	for _, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return nil, usagef("-p %q is not name=value", pair)
+		}
+		if _, twice := values[name]; twice {
+			return nil, usagef("-p %s is given twice", name)
+		}
+		values[name] = []byte(value)
+	}
+	return values, nil
+}
+
+func (s *session) run(ctx context.Context, o runOptions, args []string) error {
+	if err := s.options.settle(); err != nil {
+		return err
+	}
+	job, err := o.job(args)
+	if err != nil {
+		return err
+	}
+	if job.Timeout, err = s.options.timeout(jobTimeout); err != nil {
+		return err
+	}
+	var file []byte
+	if isFile(job.Module) {
+		if file, _, err = readModule(job.Module); err != nil {
+			return err
+		}
+	}
+	if o.output == "" {
+		o.output = "tsv"
+		if isTerminal(s.stdout) {
+			o.output = "table"
+		}
+	}
+	client, err := s.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if file != nil {
+		if job.Module, err = client.UploadModule(ctx, file); err != nil {
+			return err
+		}
+	}
+	return s.runJob(ctx, client, job, newRowWriter(o.output, s.stdout))
+}
+
+// isFile tells a module's file from its name.
+func isFile(module string) bool {
+	return strings.HasSuffix(module, ".wasm") || strings.ContainsAny(module, `/\`)
+}
+
+// readModule reads a module's file and checks it as a router will.
+func readModule(path string) ([]byte, *plugins.Manifest, error) {
+	limits := plugins.DefaultLimits()
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if info.Size() > int64(limits.ModuleBytes) {
+		return nil, nil, fmt.Errorf("%s has %d bytes; a module may have %d", path, info.Size(), limits.ModuleBytes)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	manifest, err := plugins.Inspect(file, limits)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return file, manifest, nil
+}
+
+// runJob runs a job, prints its rows, and proves on stderr what they cover.
+func (s *session) runJob(ctx context.Context, client *pinion.Client, job pinion.Job, out rowWriter) error {
+	settings, err := client.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	bar := newProgress(s.stderr, "mapping", int64(settings.Buckets), false)
+	if bar.bar != nil {
+		job.Progress = func(p api.JobProgress) { bar.set(p.Buckets) }
+	}
+	job.Proof = true
+	result, err := client.Run(ctx, job)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	if err := result.CheckCoverage(settings.Buckets); err != nil {
+		return err
+	}
+	for row, err := range result.Rows(ctx) {
+		if err == nil {
+			err = out.write(row)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := out.close(result.Stats); err != nil {
+		return err
+	}
+	s.printProof(result.Stats, settings.Buckets)
+	return nil
+}
+
+// printProof writes the job's counters, and the line that says what the rows cover.
+func (s *session) printProof(st api.JobStats, n int) {
+	var counters []string
+	for _, name := range slices.Sorted(maps.Keys(st.Counters)) {
+		text := appendEscaped(nil, []byte(name), printable)
+		counters = append(counters, fmt.Sprintf("%s=%d", text, st.Counters[name]))
+	}
+	if len(counters) > 0 {
+		s.note("counters: %s", strings.Join(counters, " "))
+	}
+	s.note("%d/%d buckets on %s, each exactly once, at log position %d; %s, %s, %s, %s",
+		st.Buckets, n, count(uint64(st.Storages), "storage"), st.Cut, count(st.Records, "record"),
+		byteCount(st.Bytes), seconds(time.Duration(st.Millis)*time.Millisecond), count(uint64(st.Attempts), "attempt"))
+}

@@ -1,0 +1,16 @@
+;; All that a reactor may have.
+(module $counter
+  (import "pmr1" "emit" (func (param i32 i32)))
+  (import "pmr1" "count" (func (param i32 i32 i64)))
+  (import "pmr1" "count" (func (param i32 i32 i64)))
+  (import "env" "abort" (func (param i32 i32 i32 i32)))
+  (import "wasi_snapshot_preview1" "fd_write" (func (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2 16)
+  (func (export "_initialize"))
+  (func (export "abi_version") (result i32) (i32.const 1))
+  (func (export "pmr_alloc") (param i32) (result i32) (i32.const 65536))
+  (func (export "pmr_init") (param i32 i32) (result i32) (i32.const 0))
+  (func (export "pmr_end") (result i32) (i32.const 0))
+  (func (export "reduce") (param i32 i32) (result i32) (i32.const 0))
+  (func (export "map") (param i32 i32) (result i32) (i32.const 0))
+  (func (export "other") (param i32) (result i32) (i32.const 0)))

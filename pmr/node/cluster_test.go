@@ -1,0 +1,351 @@
+package node_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/buckets"
+	"github.com/pinion-mr/pinion/buckets/store"
+	"github.com/pinion-mr/pinion/bus"
+	"github.com/pinion-mr/pinion/bus/busmem"
+	"github.com/pinion-mr/pinion/pmr/node"
+)
+
+// cluster is a router and storages over the bus in memory, in a bubble of its own time.
+type cluster struct {
+	t        *testing.T
+	mem      *busmem.Cluster
+	settings api.Settings
+	mapper   *fakeMapper
+	client   *busmem.Bus
+	log      *busmem.Log
+	nodes    map[string]*running
+}
+
+// running is a node that can be stopped, and its store, which outlives it.
+type running struct {
+	stop  context.CancelFunc
+	ended chan error
+	store buckets.Store
+	dir   string // identity of its folder
+}
+
+// bubble runs a test on a cluster with storages s1..sn in a synctest bubble.
+func bubble(t *testing.T, storages int, settings api.Settings, test func(t *testing.T, c *cluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		settings, err := node.NewSettings(settings, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &cluster{
+			t: t, mem: busmem.New(busmem.Config{MaxPayload: 1 << 20}), settings: settings,
+			mapper: &fakeMapper{}, nodes: map[string]*running{},
+		}
+		c.client = c.mem.Connect("client")
+		c.log, err = c.client.CreateLog(t.Context(), bus.LogConfig{Replicas: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.startRouter("r1", storages)
+		for i := range storages {
+			c.startStorage(fmt.Sprintf("s%d", i+1))
+		}
+		c.await("every bucket is served", func() bool { return c.status().Healthy })
+		test(t, c)
+		for id := range c.nodes {
+			c.stop(id)
+		}
+		c.client.Close()
+		time.Sleep(time.Minute) // what was sent and not answered gives up; then nothing may be left
+	})
+}
+
+func (c *cluster) ports(peer string) (*busmem.Bus, node.Ports) {
+	c.t.Helper()
+	ctx := c.t.Context()
+	b := c.mem.Connect(peer)
+	log, err := b.Log(ctx)
+	c.must(err)
+	state, err := b.KV(ctx, "STATE", true, 1)
+	c.must(err)
+	manifests, err := b.KV(ctx, "MANIFESTS", true, 1)
+	c.must(err)
+	checkpoints, err := b.Objects(ctx, "CHECKPOINTS", true, 1)
+	c.must(err)
+	queue, err := b.Queue(ctx, "rebalance", true, bus.QueueConfig{})
+	c.must(err)
+	return b, node.Ports{
+		Log: log, State: state, Manifests: manifests, Checkpoints: checkpoints, Peers: b,
+		Orders: memOrders{queue}, Catalogue: fakeCatalogue{}, Mapper: c.mapper,
+		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)), TempDir: c.t.TempDir(),
+	}
+}
+
+func (c *cluster) startRouter(id string, expect int) {
+	b, ports := c.ports(id)
+	r := node.NewRouter(node.RouterConfig{Member: api.Member{ID: id}, Cluster: "dev", Settings: c.settings, Expect: expect}, ports)
+	serve(c, b, "router."+id+".mapped", r.Mapped)
+	serve(c, b, "router."+id+".result", r.Result)
+	serve(c, b, "job.run", r.RunJob)
+	serve(c, b, "job.result", r.Result)
+	serve(c, b, "job.cancel", r.Cancel)
+	serve(c, b, "record.put", r.Put)
+	serve(c, b, "record.get", r.Get)
+	serve(c, b, "record.delete", r.Delete)
+	serve(c, b, "space.create", r.CreateSpace)
+	serve(c, b, "space.list", r.Spaces)
+	serve(c, b, "admin.status", r.Status)
+	_, err := b.Subscribe("router."+id+".progress", func(_ string, body []byte) {
+		var p api.Progress
+		if api.Decode(body, &p, api.Lenient) == nil {
+			r.Progress(p)
+		}
+	})
+	c.must(err)
+	b.OnReconnect(r.Reconnected)
+	c.run(id, &running{}, b, r.Run)
+}
+
+func (c *cluster) startStorage(id string) {
+	n := c.nodes[id]
+	if n == nil {
+		n = &running{store: store.NewMem(), dir: id + "-folder"}
+	}
+	b, ports := c.ports(id)
+	s := node.NewStorage(node.StorageConfig{
+		Member: api.Member{ID: id, Weight: 1, Folder: n.dir}, Settings: c.settings, Workers: node.NewWorkers(2),
+	}, ports, n.store)
+	at := "storage." + id + "."
+	serve(c, b, at+"pin", s.Pin)
+	serve(c, b, at+"map", s.Map)
+	serve(c, b, at+"release", s.Release)
+	serve(c, b, at+"fetch", s.Fetch)
+	serve(c, b, at+"map_status", s.MapStatus)
+	serve(c, b, at+"take", s.Take)
+	serve(c, b, at+"get", s.Get)
+	serve(c, b, at+"spaces", s.Spaces)
+	serve(c, b, at+"status", s.Status)
+	_, err := b.Subscribe("router.*.beat", func(_ string, body []byte) {
+		var beat api.Heartbeat
+		if api.Decode(body, &beat, api.Lenient) == nil {
+			s.Heard(beat.Router)
+		}
+	})
+	c.must(err)
+	b.OnReconnect(s.Reconnected)
+	c.run(id, n, b, s.Run)
+}
+
+func serve[Req, Resp any](c *cluster, b *busmem.Bus, subject string, fn func(context.Context, Req) (Resp, error)) {
+	_, err := bus.Handle(b, subject, "", fn)
+	c.must(err)
+}
+
+func (c *cluster) run(id string, n *running, b *busmem.Bus, run func(context.Context) error) {
+	ctx, stop := context.WithCancel(c.t.Context())
+	n.stop, n.ended = stop, make(chan error, 1)
+	c.nodes[id] = n
+	go func() {
+		err := run(ctx)
+		b.Close()
+		n.ended <- err
+	}()
+}
+
+// stop ends a node and waits until it has.
+func (c *cluster) stop(id string) {
+	c.t.Helper()
+	c.nodes[id].stop()
+	if err := <-c.nodes[id].ended; err != nil {
+		c.t.Errorf("%s ended with: %v", id, err)
+	}
+}
+
+func (c *cluster) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// await waits until a condition holds; the bubble's time makes it quick.
+func (c *cluster) await(what string, ok func() bool) {
+	c.t.Helper()
+	for range 600 {
+		if ok() {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	c.t.Fatalf("waited in vain: %s; status %+v", what, c.status())
+}
+
+func (c *cluster) request(subject string, in, out any) error {
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
+	defer cancel()
+	return c.client.Request(ctx, subject, in, out)
+}
+
+func (c *cluster) status() api.ClusterStatus {
+	var st api.ClusterStatus
+	if err := c.request("admin.status", api.Empty{}, &st); err != nil {
+		st.Problems = []string{err.Error()}
+		st.Healthy = false
+	}
+	return st
+}
+
+// put stores records with the values, one batch a bucket in turn.
+func (c *cluster) put(space string, values ...string) {
+	c.t.Helper()
+	for i, v := range values {
+		var header map[string]string
+		if space != "" {
+			header = map[string]string{api.HeaderSpace: space}
+		}
+		frame := buckets.AppendFrame(nil, buckets.FlagAssign, nil, []byte(v))
+		_, err := c.log.Append(c.t.Context(), buckets.RecSubject(buckets.ID(i%c.settings.Buckets)), header, frame, "")
+		c.must(err)
+	}
+}
+
+func (c *cluster) job(req api.JobRequest) (map[string]int64, api.JobReply, error) {
+	var reply api.JobReply
+	err := c.request("job.run", req, &reply)
+	counts := map[string]int64{}
+	for _, row := range reply.Rows {
+		counts[string(row.Key)] += row.Value.Int
+	}
+	return counts, reply, err
+}
+
+var wordCount = api.JobRequest{Module: "words", Reduce: "sum", Proof: true}
+
+// fakeCatalogue knows one module, words.
+type fakeCatalogue struct{}
+
+func (fakeCatalogue) Resolve(_ context.Context, ref string) (api.Module, error) {
+	if ref != "words" {
+		return api.Module{}, api.Errorf(api.CodeUnknownModule, "there is no module %q", ref)
+	}
+	return api.Module{Name: "words", Digest: "w", Functions: []string{"map", "first"}}, nil
+}
+
+func (fakeCatalogue) Load(context.Context, string) ([]byte, error) { return nil, nil }
+
+// fakeMapper counts words in Go. A hook may stand in for the guest at each bucket.
+type fakeMapper struct {
+	mu   sync.Mutex
+	hook func(ctx context.Context, task node.Task, b buckets.ID) error
+	open int // guests and programs that are not closed
+}
+
+func (m *fakeMapper) setHook(hook func(ctx context.Context, task node.Task, b buckets.ID) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hook = hook
+}
+
+func (m *fakeMapper) count(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open += n
+}
+
+func (m *fakeMapper) Prepare(_ context.Context, task node.Task) (node.Program, error) {
+	m.count(1)
+	return fakeProgram{m, task}, nil
+}
+
+type fakeProgram struct {
+	m    *fakeMapper
+	task node.Task
+}
+
+func (p fakeProgram) Open(context.Context) (node.Guest, error) {
+	p.m.count(1)
+	return fakeGuest(p), nil
+}
+
+func (p fakeProgram) Close() { p.m.count(-1) }
+
+type fakeGuest fakeProgram
+
+func (g fakeGuest) Close() { g.m.count(-1) }
+
+func (g fakeGuest) Map(ctx context.Context, b buckets.ID, in node.Source, out node.Sink) (map[string]int64, error) {
+	g.m.mu.Lock()
+	hook := g.m.hook
+	g.m.mu.Unlock()
+	if hook != nil {
+		if err := hook(ctx, g.task, b); err != nil {
+			return nil, err
+		}
+	}
+	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
+	err := frames(in, func(f buckets.Frame) error {
+		for _, word := range bytes.Fields(f.Value) {
+			if err := out.Emit(buckets.FlagInt, word, one); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return map[string]int64{"buckets": 1}, err
+}
+
+// Group keeps the first value of each key.
+func (g fakeGuest) Group(_ context.Context, _ string, in node.Source, out node.Sink) error {
+	return frames(in, func(f buckets.Frame) error {
+		if f.Flags&buckets.FlagFirst == 0 {
+			return nil
+		}
+		return out.Emit(f.Flags&buckets.FlagInt, f.Key, f.Value)
+	})
+}
+
+func frames(in node.Source, fn func(buckets.Frame) error) error {
+	for {
+		batch, n, err := in.Fill(nil, 1<<16)
+		if err != nil || n == 0 {
+			return err
+		}
+		for len(batch) > 0 {
+			f, rest, err := buckets.CutFrame(batch)
+			if err != nil {
+				return err
+			}
+			if err := fn(f); err != nil {
+				return err
+			}
+			batch = rest
+		}
+	}
+}
+
+// memOrders is the queue of move orders.
+type memOrders struct{ queue *busmem.Queue }
+
+func (o memOrders) Publish(ctx context.Context, order api.MoveOrder) error {
+	body, err := api.Encode(api.JSON, order)
+	if err != nil {
+		return err
+	}
+	return o.queue.Publish(ctx, body, order.ID)
+}
+
+func (o memOrders) Consume(ctx context.Context, fn func(context.Context, node.OrderDelivery)) error {
+	return o.queue.Consume(ctx, func(ctx context.Context, m bus.QueueMessage) {
+		d := node.OrderDelivery{Deliveries: m.Deliveries, Delivery: m.Delivery}
+		if api.Decode(m.Body, &d.Order, api.Strict) == nil {
+			fn(ctx, d)
+		}
+	})
+}

@@ -1,0 +1,85 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/buckets"
+)
+
+// statusWithin is how long a storage has to say how it is.
+const statusWithin = 2 * time.Second
+
+// Settings returns the cluster's settings.
+func (r *Router) Settings(context.Context, api.Empty) (api.Settings, error) {
+	return r.cfg.Settings, nil
+}
+
+// Status tells how the cluster is, and what is wrong with it.
+func (r *Router) Status(ctx context.Context, _ api.Empty) (api.ClusterStatus, error) {
+	st := api.ClusterStatus{Cluster: r.cfg.Cluster, Settings: r.cfg.Settings}
+	var err error
+	if st.Log, err = r.ports.Log.State(ctx); err != nil {
+		return st, err
+	}
+	if st.Members, err = members(ctx, r.ports.State, prefixMember); err != nil {
+		return st, err
+	}
+	r.mu.Lock()
+	st.Jobs = r.runningJobs()
+	r.mu.Unlock()
+	r.askStorages(ctx, &st)
+	view := r.applier.View()
+	for _, b := range view.Of("") {
+		st.Unowned = append(st.Unowned, uint16(b))
+	}
+	if free := view.Of(""); len(free) > 0 {
+		st.Problems = append(st.Problems, fmt.Sprintf("no storage owns %s", buckets.Ranges(free)))
+	}
+	for _, owner := range view.Storages() {
+		if !slices.ContainsFunc(st.Members, func(m api.Member) bool { return m.Role == "storage" && m.ID == owner }) {
+			st.Problems = append(st.Problems, fmt.Sprintf("storage %s is not there; it owns %s", owner, buckets.Ranges(view.Of(owner))))
+		}
+	}
+	if own := r.applier.status(); own.Warnings != nil {
+		st.Problems = append(st.Problems, own.Warnings...)
+	}
+	st.Healthy = len(st.Problems) == 0
+	return st, nil
+}
+
+// askStorages asks all at once; one that is silent is a problem, not a failure.
+func (r *Router) askStorages(ctx context.Context, st *api.ClusterStatus) {
+	ctx, cancel := context.WithTimeout(ctx, statusWithin)
+	defer cancel()
+	var asked sync.WaitGroup
+	replies := make([]api.StorageStatus, len(st.Members))
+	failures := make([]error, len(st.Members))
+	for i, m := range st.Members {
+		if m.Role != "storage" {
+			continue
+		}
+		asked.Go(func() {
+			failures[i] = r.ports.Peers.Request(ctx, "storage."+m.ID+".status", api.Empty{}, &replies[i])
+		})
+	}
+	asked.Wait()
+	for i, m := range st.Members {
+		switch {
+		case m.Role != "storage":
+		case api.CodeOf(failures[i]) == api.CodeTimeout:
+			st.Problems = append(st.Problems, fmt.Sprintf("storage %s does not answer: timeout after %s", m.ID, statusWithin))
+		case failures[i] != nil:
+			st.Problems = append(st.Problems, fmt.Sprintf("storage %s: %v", m.ID, failures[i]))
+		default:
+			st.Storages = append(st.Storages, replies[i])
+			for _, w := range replies[i].Warnings {
+				st.Problems = append(st.Problems, fmt.Sprintf("storage %s: %s", m.ID, w))
+			}
+		}
+	}
+}

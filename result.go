@@ -1,0 +1,73 @@
+package pinion
+
+import (
+	"context"
+	"iter"
+
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/buckets"
+)
+
+// Result is a finished job.
+type Result struct {
+	Job   string
+	Stats api.JobStats
+
+	client    *Client
+	first     api.JobReply // the first page
+	pageBytes int
+}
+
+// Rows yields the rows in the job's order. They are fetched page by page, so that a result of any size can be
+// read; after an error nothing follows. It can be called again while the router keeps the result, which is
+// some minutes. A row's bytes are the caller's.
+func (r *Result) Rows(ctx context.Context) iter.Seq2[api.Row, error] {
+	return func(yield func(api.Row, error) bool) {
+		page := r.first
+		for {
+			for _, row := range page.Rows {
+				if !yield(row, nil) {
+					return
+				}
+			}
+			if page.Next == "" {
+				return
+			}
+			last := page.Next
+			var err error
+			page, err = r.client.fetch(ctx, api.ResultRequest{Job: r.Job, Cursor: last, MaxBytes: r.pageBytes})
+			if err == nil && page.Next == last {
+				err = api.Errorf(api.CodeInternal, "the router answered cursor %s with the same one", last)
+			}
+			if err != nil {
+				yield(api.Row{}, err)
+				return
+			}
+		}
+	}
+}
+
+// CheckCoverage looks the proof of the job over: that each of n buckets was pinned, exactly once. The error is
+// a COVERAGE one that names the buckets.
+func (r *Result) CheckCoverage(n int) error {
+	times := make([]int, n)
+	var wrong []buckets.ID
+	for _, p := range r.Stats.Pinned {
+		for _, b := range p.Buckets {
+			if int(b.Bucket) >= n {
+				wrong = append(wrong, buckets.ID(b.Bucket))
+				continue
+			}
+			times[b.Bucket]++
+		}
+	}
+	for b, count := range times {
+		if count != 1 {
+			wrong = append(wrong, buckets.ID(b))
+		}
+	}
+	if len(wrong) > 0 {
+		return api.Errorf(api.CodeCoverage, "job %s did not read each bucket exactly once: %s", r.Job, buckets.Ranges(wrong)).With("job", r.Job)
+	}
+	return nil
+}
