@@ -35,6 +35,8 @@ type Job struct {
 	Sort     string            // key (default), -key, value, -value, none
 	Limit    int               // rows at the most; 0 is all
 
+	// Proof has the stats list who pinned which bucket, for [Result.CheckCoverage].
+	Proof bool
 	// PageBytes is about how much of the rows one reply carries; default 512 KiB.
 	PageBytes int
 	// Progress is called while the job runs, from one goroutine at a time, and not after Run has returned.
@@ -45,7 +47,7 @@ func (j Job) request() api.JobRequest {
 	req := api.JobRequest{
 		Job: j.ID, Module: j.Module, Function: j.Function, Combine: j.Combine, Reduce: j.Reduce, Space: j.Space,
 		Mode: j.Mode, TimeoutMS: j.Timeout.Milliseconds(), Attempts: j.Attempts, Sort: j.Sort, Limit: j.Limit,
-		MaxBytes: j.PageBytes, WaitMS: min(waitSlice, j.Timeout).Milliseconds(),
+		MaxBytes: j.PageBytes, WaitMS: min(waitSlice, j.Timeout).Milliseconds(), Proof: j.Proof,
 	}
 	if len(j.Params) > 0 {
 		req.Params = make(map[string]api.Bytes, len(j.Params))

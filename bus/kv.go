@@ -216,10 +216,16 @@ func (k *KV) write(ctx context.Context, key string, value []byte, header map[str
 	}
 	m.Data = value
 	rev, err := k.bus.store(ctx, m, publishPatience)
-	if errors.Is(err, ErrConflict) {
-		return 0, Conflict(key)
+	if !errors.Is(err, ErrConflict) {
+		return rev, err
 	}
-	return rev, err
+	// The server looks at revisions before message ids. So if the acknowledgement of the first try was
+	// lost, what is in the way is our own write.
+	if last, err := k.bus.lastOf(ctx, k.stream, m.Subject); err == nil &&
+		last.Header.Get(jetstream.MsgIDHeader) == m.Header.Get(jetstream.MsgIDHeader) {
+		return last.Sequence, nil
+	}
+	return 0, Conflict(key)
 }
 
 // Conflict is [ErrConflict] for a key, with a code.

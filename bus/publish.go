@@ -99,7 +99,7 @@ func (b *Bus) store(ctx context.Context, m *nats.Msg, patience time.Duration) (u
 			return seq, nil
 		}
 		refusal, retry := b.refusal(m, err)
-		if !retry && (!doubt || errors.Is(refusal, ErrConflict)) { // an own earlier try would have been acknowledged
+		if !retry && (!doubt || errors.Is(refusal, ErrConflict)) {
 			return 0, refusal
 		}
 		if !retry {

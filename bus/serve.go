@@ -118,7 +118,7 @@ func (b *Bus) answer(in incoming, body []byte, failure error) {
 	m := nats.NewMsg(in.reply)
 	m.Header.Set(headerContentType, string(in.format()))
 	m.Data = body
-	if false {
+	if failure == nil && m.Size() > b.MaxPayload() {
 		failure = ReplyTooLarge(strings.TrimPrefix(in.subject, b.prefix), m.Size(), b.MaxPayload())
 	}
 	if failure != nil {

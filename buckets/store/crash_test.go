@@ -163,10 +163,11 @@ func (r *crashRun) bucket() buckets.ID {
 	return buckets.ID(rapid.IntRange(0, crashBuckets-1).Draw(r.t, "bucket"))
 }
 
-// draw returns a record for a bucket; values are long, to make the store flush by itself now and then.
+// draw returns a record for a bucket. Some values are long, to make the store flush by itself now and then;
+// with the longest, Pebble flushes a batch alone.
 func (r *crashRun) draw() (key, value string) {
 	r.value++
-	size := rapid.SampledFrom([]int{0, 100, 9000}).Draw(r.t, "size")
+	size := rapid.SampledFrom([]int{0, 100, 9000, 40_000}).Draw(r.t, "size")
 	return fmt.Sprintf("k%d", rapid.IntRange(0, 9).Draw(r.t, "key")), fmt.Sprintf("%08d%s", r.value, bytes.Repeat([]byte("x"), size))
 }
 

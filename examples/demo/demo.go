@@ -54,9 +54,9 @@ func (d *demo) show(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
 
-	d.say("Starting a cluster: engine dev --dir %s --listen 127.0.0.1:0", d.dir)
-	e, err := startEngine(ctx, d.program("engine", "dev", "--dir", filepath.Join(d.dir, "data"), "--listen", "127.0.0.1:0"),
-		filepath.Join(d.dir, "engine.log"))
+	data := filepath.Join(d.dir, "data")
+	d.say("Starting a cluster: engine dev --dir %s --listen 127.0.0.1:0", data)
+	e, err := startEngine(ctx, d.program("engine", "dev", "--dir", data, "--listen", "127.0.0.1:0"), filepath.Join(d.dir, "engine.log"))
 	if err != nil {
 		return err
 	}

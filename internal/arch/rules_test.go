@@ -59,7 +59,7 @@ var owners = map[string][]string{
 	"github.com/cespare/xxhash":         {"buckets", "pmr"},
 	"github.com/klauspost/compress":     {"buckets/store", "bus", "cmd"},
 	"github.com/schollz/progressbar":    {"cmd"},
-	"github.com/spf13/cobra":            {"cmd"},
+	"github.com/spf13":                  {"cmd"},
 	"golang.org/x/term":                 {"cmd"},
 	"gopkg.in/yaml.v3":                  {"cmd"},
 	"pgregory.net/rapid":                {testsOnly},

@@ -52,7 +52,8 @@ type Applier struct {
 	skipped     uint64
 	lastSkipped string
 	reloads     uint64
-	alarm       string
+	alarm       string // why nothing can be served; empty again once it can
+	lostTail    string // what the log was once found to lack
 }
 
 var (
@@ -76,9 +77,11 @@ func NewApplier(settings api.Settings, self string, store buckets.Store, ports P
 // Run applies the log until ctx ends. Failures are logged and tried again, from what the store holds.
 func (a *Applier) Run(ctx context.Context) {
 	defer a.dropParked()
+	emptied := false // since the last load that succeeded
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 2*time.Second) {
 		err := a.load(ctx)
 		if err == nil {
+			emptied = false
 			err = a.follow(ctx)
 			pause = 50 * time.Millisecond
 		}
@@ -87,9 +90,12 @@ func (a *Applier) Run(ctx context.Context) {
 			return
 		case errors.Is(err, errReload):
 			continue
+		case errors.Is(err, buckets.ErrGap) && emptied:
+			a.setAlarm(fmt.Sprintf("the log was purged beyond the saved table: %v", err))
 		case errors.Is(err, buckets.ErrGap):
 			a.logger.Warn("the log was purged past this node; loading again from the checkpoints", "reason", err)
 			if err = a.startOver(ctx); err == nil {
+				emptied = true
 				continue
 			}
 		}
@@ -141,7 +147,7 @@ func (a *Applier) load(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.epoch++
-	a.applied, a.verified, a.view, a.loaded = at.Seq, verified, table.View(), true
+	a.applied, a.verified, a.view, a.loaded, a.alarm = at.Seq, verified, table.View(), true, ""
 	a.joined = map[buckets.ID]bool{}
 	if a.store != nil {
 		for _, b := range a.store.Joined() {
@@ -172,7 +178,9 @@ func (a *Applier) checkTail(ctx context.Context, state api.LogState) error {
 	if err != nil && at.Seq < state.Last {
 		return nil
 	}
-	a.setAlarm(fmt.Sprintf("the log's entry %d is not the one that this storage applied (the log ends at %d): rebuilt from the checkpoints", at.Seq, state.Last))
+	a.mu.Lock()
+	a.lostTail = fmt.Sprintf("the log's entry %d was not the one that this storage had applied (the log ended at %d): rebuilt from the checkpoints; what the log has lost is lost", at.Seq, state.Last)
+	a.mu.Unlock()
 	a.logger.Error("the log has lost its tail or is another one; rebuilding this storage's copy", "applied", at.Seq, "log ends", state.Last)
 	return a.forget()
 }

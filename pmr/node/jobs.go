@@ -188,9 +188,9 @@ func hasFunction(m api.Module, role, fn string) error {
 }
 
 // await waits for a job and returns its rows from an offset.
-func (r *Router) await(ctx context.Context, j *job, wait time.Duration, from, maxBytes int) (api.JobReply, error) {
+func (r *Router) await(ctx context.Context, j *job, wait time.Duration, page, maxBytes int) (api.JobReply, error) {
 	if j.over() {
-		return j.page(from, maxBytes)
+		return j.page(page, maxBytes)
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -201,7 +201,7 @@ func (r *Router) await(ctx context.Context, j *job, wait time.Duration, from, ma
 	case <-ctx.Done():
 		return api.JobReply{}, api.AsError(ctx.Err())
 	}
-	return j.page(from, maxBytes)
+	return j.page(page, maxBytes)
 }
 
 // page returns the rows that fit into one reply. Page 0 carries the proof and begins at the first row; page

@@ -219,8 +219,10 @@ func (a *Applier) status() api.StorageStatus {
 		Skipped: a.skipped, LastSkipped: a.lastSkipped, Reloads: a.reloads,
 		Owned: len(a.view.Of(a.self)),
 	}
-	if a.alarm != "" {
-		st.Warnings = append(st.Warnings, a.alarm)
+	for _, warning := range []string{a.alarm, a.lostTail} {
+		if warning != "" {
+			st.Warnings = append(st.Warnings, warning)
+		}
 	}
 	return st
 }

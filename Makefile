@@ -1,0 +1,159 @@
+# What a developer and CI run. `make help` lists it. Needs Go, git, bash and make; the tools below are built
+# by `go install` into .tools/ when a target needs them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+TOOLS := $(CURDIR)/.tools
+export PATH := $(TOOLS):$(PATH)
+
+GOLANGCI_VERSION := v2.15.0
+GOFUMPT_VERSION := v0.12.0
+GOVULNCHECK_VERSION := v1.9.0
+NATS_VERSION := v0.5.0
+
+GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION).installed
+GOFUMPT := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION).installed
+GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION).installed
+NATS := $(TOOLS)/nats-$(NATS_VERSION).installed
+
+# Further flags for go test, as in make test TESTFLAGS=-count=1.
+TESTFLAGS ?=
+# How long make fuzz spends on each decoder.
+FUZZTIME ?= 10s
+
+# What make check runs after the tests, in this order.
+CHECKS := build lint arch race fuzz wasm-check tidy-check vuln-check
+
+##@ Use
+
+demo: ## Count the words of Go's standard library on a cluster, and compare with plain Go
+	@mkdir -p bin
+	@go build -o bin/ ./examples/demo
+	@bin/demo
+
+build: ## Build bin/engine and bin/submit
+	@mkdir -p bin
+	go build -o bin/ ./cmd/...
+
+##@ Test
+
+test: ## Run all tests
+	go test $(TESTFLAGS) ./...
+
+race: ## Run the short tests under the race detector (needs a C compiler)
+	@command -v "$$(go env CC)" >/dev/null || { echo "make race: the race detector needs a C compiler ($$(go env CC)): install gcc or clang" >&2; exit 1; }
+	CGO_ENABLED=1 go test -race -short $(TESTFLAGS) ./...
+
+fuzz: ## Fuzz every decoder of outside bytes for FUZZTIME (10s) each
+	@grep -rHoE --include='*_test.go' --exclude-dir='.?*' '^func Fuzz[A-Za-z0-9_]+' * | sort | while IFS=: read -r file found; do \
+		name="$${found#func }"; dir="./$$(dirname "$$file")"; \
+		echo "fuzz $$dir $$name for $(FUZZTIME)"; \
+		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null || exit 1; \
+	done
+
+bench: ## Run the benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+##@ Keep in order
+
+arch: ## Check which package imports which
+	go test -count=1 ./internal/arch
+
+lint: $(GOLANGCI) ## Look for mistakes, in the guests too
+	go vet ./...
+	GOOS=wasip1 GOARCH=wasm go vet ./guest ./examples/wasm/...
+	$(TOOLS)/golangci-lint run ./...
+
+fmt: $(GOFUMPT) ## Format all Go files
+	$(TOOLS)/gofumpt -w $$(go list -f '{{.Dir}}' ./...)
+	go mod tidy
+
+tidy-check: $(GOFUMPT) ## Check that make fmt would change nothing
+	go mod tidy -diff
+	@unformatted="$$($(TOOLS)/gofumpt -l $$(git ls-files --cached --others --exclude-standard --deduplicate '*.go' | while read -r f; do [ ! -e "$$f" ] || echo "$$f"; done))"; \
+	if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:" >&2; echo "$$unformatted" >&2; exit 1; fi
+
+# Every committed .wasm has its source beside it, the built-in ones in examples/wasm.
+define each_wasm
+	{ find . -path './.?*' -prune -o -path '*/testdata/*.wat' -print; ls plugins/builtin/*.wasm; } | sort | while read -r name; do \
+		case "$$name" in \
+		*.wasm) wasm="$$name"; base="$$(basename "$$name" .wasm)"; wat="examples/wasm/$$base/$$base.wat";; \
+		*) wat="$$name"; wasm="$${name%.wat}.wasm";; \
+		esac; \
+		$(1) \
+	done
+endef
+
+wasm: wat2wasm ## Assemble the committed guests from their sources
+	@$(call each_wasm, wat2wasm "$$wat" -o "$$wasm"; )
+
+wasm-check: wat2wasm ## Check that the committed guests are what their sources say
+	@dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; \
+	$(call each_wasm, \
+		wat2wasm "$$wat" -o "$$dir/out.wasm"; \
+		cmp "$$dir/out.wasm" "$$wasm" || { echo "$$wasm is not what $$wat says: run make wasm" >&2; exit 1; }; )
+
+wat2wasm:
+	@command -v wat2wasm >/dev/null && exit; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends wabt; \
+	else \
+		echo "wat2wasm is missing: install wabt, the WebAssembly Binary Toolkit" >&2; exit 1; \
+	fi
+
+vuln: $(GOVULNCHECK) ## Look for known vulnerabilities in what is used (asks a database on the network)
+	$(TOOLS)/govulncheck ./...
+
+# As vuln, but only a vulnerability is a failure, not a database that cannot be reached.
+vuln-check: $(GOVULNCHECK)
+	@out="$$($(TOOLS)/govulncheck ./... 2>&1)" && { echo "$$out"; exit; }; \
+	if grep -q 'fetching vulnerabilities' <<<"$$out"; then \
+		echo "vuln: SKIPPED, the vulnerability database cannot be reached"; \
+	else \
+		echo "$$out"; exit 1; \
+	fi
+
+check: ## Run all that CI runs
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory check-rest
+
+check-rest: ## The same without make test
+	@failed=; \
+	for target in $(CHECKS); do \
+		echo "== make $$target"; begin=$$SECONDS; \
+		$(MAKE) --no-print-directory $$target || failed="$$failed $$target"; \
+		echo "== make $$target: $$((SECONDS - begin)) s"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "make check: failed:$$failed" >&2; exit 1; fi; \
+	echo "make check: all good"
+
+##@ The rest
+
+tools: $(GOLANGCI) $(GOFUMPT) $(GOVULNCHECK) $(NATS) ## Build the tools into .tools/
+
+$(GOLANGCI):
+	GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@touch $@
+
+$(GOFUMPT):
+	GOBIN=$(TOOLS) go install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)
+	@touch $@
+
+$(GOVULNCHECK):
+	GOBIN=$(TOOLS) go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+	@touch $@
+
+$(NATS):
+	GOBIN=$(TOOLS) go install github.com/nats-io/natscli/nats@$(NATS_VERSION)
+	@touch $@
+
+clean: ## Remove what was built, and the tools
+	rm -rf bin .tools
+
+help: ## This list
+	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo build test race fuzz bench arch lint fmt tidy-check wasm wasm-check wat2wasm vuln vuln-check check check-rest tools clean help
