@@ -424,10 +424,10 @@ func (a *Applier) applyEntry(e api.LogEntry) error {
 		if entry.Job == "" {
 			break
 		}
-		if err := a.commit(); err != nil {
+		if err := a.write(); err != nil {
 			return err
 		}
-		return a.park(e.Seq)
+		return a.park(e.Seq) // before anybody is told that the cut was applied
 	}
 	return nil
 }
@@ -464,8 +464,20 @@ func (a *Applier) skip(e api.LogEntry, err error) {
 	a.lastSkipped = fmt.Sprintf("%d on %.80q: %v", e.Seq, e.Subject, err)
 }
 
-// commit writes what was collected, with the position, and tells those who wait.
+// commit writes what was collected and tells those who wait.
 func (a *Applier) commit() error {
+	if err := a.write(); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.applied, a.view = a.at.Seq, a.table.View()
+	a.broadcast()
+	return nil
+}
+
+// write brings the store to the last entry that was applied.
+func (a *Applier) write() error {
 	if a.last.Seq > 0 {
 		a.at, a.last = buckets.PositionOf(a.last), api.LogEntry{}
 	}
@@ -475,10 +487,6 @@ func (a *Applier) commit() error {
 		}
 	}
 	a.tableDirty = false
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.applied, a.view = a.at.Seq, a.table.View()
-	a.broadcast()
 	return nil
 }
 

@@ -77,7 +77,6 @@ func (a *Applier) park(seq uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.parked[seq] = cut
-	a.broadcast()
 	return nil
 }
 

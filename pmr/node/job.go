@@ -113,6 +113,9 @@ func (j *job) perform(ctx context.Context, effects []pmr.Effect) (ended bool) {
 		switch e := effect.(type) {
 		case pmr.AppendCut:
 			j.forgetMaps()
+			if last := j.machine.LastFailure(); last != nil {
+				j.log("an attempt failed; trying again", "attempt", e.Attempt-1, "code", last.Code, "reason", last.Message)
+			}
 			j.publish("pin", failureText(j.machine.LastFailure()))
 			go j.cut(ctx, e)
 		case pmr.SendPin:
