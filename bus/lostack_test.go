@@ -11,19 +11,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/bus"
 )
 
 // proxy stands between a client and a server. When it is set to, it loses the next acknowledgement of a
-// stream, and the connection with it.
+// stream, and the connection with it. It always loses the first message that holds loseMe, and only that.
 type proxy struct {
 	target string
 	lose   atomic.Bool
+	once   atomic.Bool
 	lost   chan struct{}
 
 	mu    sync.Mutex
 	conns []net.Conn
 }
+
+const loseMe = "lose me"
 
 func newProxy(t *testing.T, s *bus.Server) (*proxy, string) {
 	t.Helper()
@@ -75,6 +79,10 @@ func (p *proxy) replies(client, server net.Conn) {
 		if bytes.Contains(buf[:n], []byte(`"seq":`)) && p.lose.CompareAndSwap(true, false) {
 			p.lost <- struct{}{}
 			return
+		}
+		if bytes.Contains(buf[:n], []byte(loseMe)) && p.once.CompareAndSwap(false, true) {
+			p.lost <- struct{}{}
+			continue
 		}
 		if _, writeErr := client.Write(buf[:n]); err != nil || writeErr != nil {
 			return
@@ -137,4 +145,55 @@ func TestLostAcknowledgement(t *testing.T) {
 	if e, err := kv.Get(ctx, "k"); err != nil || e.Revision != rev || string(e.Value) != "2" {
 		t.Fatalf("%+v %v", e, err)
 	}
+}
+
+// TestLostDelivery has one entry lost on its way to a reader, whose connection stays.
+func TestLostDelivery(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	s := startServer(t, bus.ServerConfig{Dir: t.TempDir()})
+	p, url := newProxy(t, s)
+	writer := connect(t, bus.Config{Server: s.URL()})
+	l, err := writer.CreateLog(ctx, bus.LogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := connect(t, bus.Config{Server: url}).Log(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string, 10)
+	reading, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		done <- theirs.Read(reading, 1, nil, func(batch []api.LogEntry) error {
+			for _, e := range batch {
+				got <- string(e.Data)
+			}
+			return nil
+		})
+	}()
+	defer func() {
+		stop()
+		<-done
+	}()
+	add := func(data string) {
+		t.Helper()
+		if _, err := l.Append(ctx, "rec.1", nil, []byte(data), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(data string) {
+		t.Helper()
+		if s := take(ctx, t, got); s != data {
+			t.Fatalf("read %q, want %q", s, data)
+		}
+	}
+	add("a")
+	want("a")
+	add(loseMe)
+	take(ctx, t, p.lost)
+	add("c")
+	want(loseMe)
+	want("c")
 }

@@ -3,6 +3,8 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,6 +113,13 @@ func TestOthersReadOurs(t *testing.T) {
 	if _, err := theirs.Get(ctx, "a"); !errors.Is(err, jetstream.ErrKeyNotFound) {
 		t.Fatalf("%v", err)
 	}
+	st, err := js.Stream(ctx, "KV_PINION_default_STATE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := st.GetLastMsgForSubject(ctx, "$KV.PINION_default_STATE.a"); err != nil || m.Header.Get("Nats-TTL") == "" {
+		t.Fatalf("the mark of a deleted key stays for ever: %+v %v", m, err)
+	}
 	if _, err := theirs.PutString(ctx, "b", "2"); err != nil {
 		t.Fatal(err)
 	}
@@ -169,10 +178,13 @@ func TestServiceIsListed(t *testing.T) {
 	}
 }
 
-// TestAppendInDoubt has no server that could tell.
+// TestAppendInDoubt has no server that could tell. What was given up must not be stored later either, when
+// its message id may be forgotten.
 func TestAppendInDoubt(t *testing.T) {
-	s := startServer(t, bus.ServerConfig{Dir: t.TempDir()})
+	s := newRestarting(t)
 	b := connect(t, bus.Config{Server: s.URL()})
+	reconnected := make(chan struct{}, 1)
+	b.OnReconnect(func() { reconnected <- struct{}{} })
 	l, err := b.CreateLog(t.Context(), bus.LogConfig{DuplicateWindow: time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -184,6 +196,57 @@ func TestAppendInDoubt(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.Append(ended, "cut", nil, nil, ""); api.CodeOf(err) != api.CodeCanceled {
+		t.Fatalf("%v", err)
+	}
+	s.Server = startServer(t, s.cfg)
+	<-reconnected
+	if seq, err := l.Append(t.Context(), "cut", nil, nil, ""); err != nil || seq != 1 {
+		t.Fatalf("position %d, %v", seq, err)
+	}
+}
+
+// TestDamagedObject changes what is known of an object, and removes its bytes.
+func TestDamagedObject(t *testing.T) {
+	t.Parallel() // it waits for bytes that do not come
+	ctx := t.Context()
+	s := startServer(t, bus.ServerConfig{Dir: t.TempDir()})
+	store, err := connect(t, bus.Config{Server: s.URL()}).Objects(ctx, "MODULES", true, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Put(ctx, "m", strings.NewReader("module")); err != nil {
+		t.Fatal(err)
+	}
+	_, js := client(t, s.URL())
+	st, err := js.Stream(ctx, "OBJ_PINION_default_MODULES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := st.GetLastMsgForSubject(ctx, "$O.PINION_default_MODULES.M.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() error {
+		r, err := store.Get(ctx, "m")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = r.Close() }()
+		_, err = io.ReadAll(r)
+		return err
+	}
+	if err := read(); err != nil {
+		t.Fatal(err)
+	}
+	damaged := strings.Replace(string(m.Data), "SHA-256=", "SHA-256=A", 1)
+	if _, err := js.Publish(ctx, m.Subject, []byte(damaged)); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(); api.CodeOf(err) != api.CodeInternal || !strings.Contains(err.Error(), "damaged") {
+		t.Fatalf("%v", err)
+	}
+	forget(t, s.URL(), "OBJ_PINION_default_MODULES", "$O.PINION_default_MODULES.C.>")
+	if err := read(); api.CodeOf(err) != api.CodeUnavailable {
 		t.Fatalf("%v", err)
 	}
 }

@@ -53,8 +53,10 @@ func runScript(t *testing.T, path string, do func(command) string) {
 		cmd := parseCommand(t, path, i+1, lines[i])
 		want := quiet
 		if i+1 < len(lines) && lines[i+1] == "----" {
-			from := i + 2
-			for i++; i+1 < len(lines) && lines[i+1] != ""; i++ {
+			i++
+			from := i + 1
+			for i+1 < len(lines) && lines[i+1] != "" {
+				i++
 			}
 			want = strings.Join(lines[from:i+1], "\n")
 		}

@@ -178,8 +178,10 @@ func (s *jsonScanner) object(depth int) error {
 
 // newKey remembers a key of the object whose keys begin at mark, and refuses one that is there.
 func (s *jsonScanner) newKey(at, mark int, key []byte, many map[string]bool) (map[string]bool, error) {
-	twice := many[string(key)]
-	if many == nil {
+	twice := false
+	if many != nil {
+		twice = many[string(key)]
+	} else {
 		for _, k := range s.keys[mark:] {
 			twice = twice || bytes.Equal(k, key)
 		}

@@ -187,7 +187,7 @@ func hasFunction(m api.Module, role, fn string) error {
 		WithHint("it has %s", strings.Join(m.Functions[:min(len(m.Functions), 20)], ", "))
 }
 
-// await waits for a job and returns its rows from an offset.
+// await waits for a job and returns a page of its rows.
 func (r *Router) await(ctx context.Context, j *job, wait time.Duration, page, maxBytes int) (api.JobReply, error) {
 	if j.over() {
 		return j.page(page, maxBytes)
@@ -272,14 +272,14 @@ func replySize(st *api.JobStats) int {
 
 // Result returns more rows of a job. A cursor names the router that keeps them; the request is passed on.
 func (r *Router) Result(ctx context.Context, req api.ResultRequest) (api.JobReply, error) {
-	from, home := 0, r.ID()
+	page, home := 0, r.ID()
 	if req.Cursor != "" {
 		at := strings.LastIndexByte(req.Cursor, '.')
 		n, err := strconv.Atoi(req.Cursor[at+1:])
 		if at < 0 || err != nil {
 			return api.JobReply{}, api.Errorf(api.CodeBadRequest, "%.80q is not a cursor", req.Cursor).WithHint("it is the next of an earlier reply")
 		}
-		from, home = n, req.Cursor[:at]
+		page, home = n, req.Cursor[:at]
 	}
 	if home != r.ID() {
 		var reply api.JobReply
@@ -290,7 +290,7 @@ func (r *Router) Result(ctx context.Context, req api.ResultRequest) (api.JobRepl
 	if j == nil {
 		return api.JobReply{}, r.unknownJob(req.Job)
 	}
-	return r.await(ctx, j, time.Duration(req.WaitMS)*time.Millisecond, from, req.MaxBytes)
+	return r.await(ctx, j, time.Duration(req.WaitMS)*time.Millisecond, page, req.MaxBytes)
 }
 
 func (r *Router) unknownJob(id string) error {
