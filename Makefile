@@ -54,7 +54,11 @@ fuzz: ## Fuzz every decoder of outside bytes for FUZZTIME (10s) each
 		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null || exit 1; \
 	done
 
-bench: ## Run the benchmarks
+bench: build ## Measure the engine against what one would use instead, in one run
+	@go build -o bin/ ./bench
+	@bin/bench
+
+microbench: ## Run the packages' benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
 ##@ Keep in order
@@ -156,4 +160,4 @@ clean: ## Remove what was built, and the tools
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo build test race fuzz bench arch lint fmt tidy-check wasm wasm-check wat2wasm vuln vuln-check check check-rest tools clean help
+.PHONY: demo build test race fuzz bench microbench arch lint fmt tidy-check wasm wasm-check wat2wasm vuln vuln-check check check-rest tools clean help

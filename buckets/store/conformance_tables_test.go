@@ -126,4 +126,3 @@ func testIngestOverRecords(t *testing.T, st buckets.Store) {
 	ok(t, st.Ingest(1, paths))
 	equal(t, "records", now(t, st, 1), []string{"default/a=1", "default/b=1", "default/c=2"})
 }
-

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/pinion-mr/pinion/internal/devengine"
 )
 
 // demo is one showing.
@@ -56,12 +58,12 @@ func (d *demo) show(ctx context.Context) (err error) {
 
 	data := filepath.Join(d.dir, "data")
 	d.say("Starting a cluster: engine dev --dir %s --listen 127.0.0.1:0", data)
-	e, err := startEngine(ctx, d.program("engine", "dev", "--dir", data, "--listen", "127.0.0.1:0"), filepath.Join(d.dir, "engine.log"))
+	e, err := devengine.Start(ctx, d.program("engine", "dev", "--dir", data, "--listen", "127.0.0.1:0"), filepath.Join(d.dir, "engine.log"))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.stop()) }()
-	d.server = e.server
+	defer func() { err = errors.Join(err, e.Stop()) }()
+	d.server = e.Server
 
 	d.say("Importing %d files of the Go standard library, one record a line: submit import --format lines FILE...", len(files))
 	in, err := d.importFiles(ctx, files)
@@ -111,8 +113,8 @@ func (d *demo) printTop(top *result, in imported) {
 	}
 	s := top.Stats
 	d.say("")
-	d.say("imported  %d records, %d bytes in %.1f s", in.Records, in.Bytes, float64(in.Millis)/1000)
-	d.say("counted   %d records, %d bytes in %.1f s on %d storages", s.Records, s.Bytes, float64(s.Millis)/1000, s.Storages)
+	d.say("imported  %d records, %d bytes, in %.1f s", in.Records, in.Bytes, float64(in.Millis)/1000)
+	d.say("counted   %d records, %d bytes with their keys, in %.1f s on %d storages", s.Records, s.Bytes, float64(s.Millis)/1000, s.Storages)
 	d.say("proof     %s", top.proof)
 	d.say("")
 }

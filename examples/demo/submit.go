@@ -92,10 +92,10 @@ func (d *demo) importFiles(ctx context.Context, files []string) (imported, error
 // commonest runs the job for its 20 commonest words.
 func (d *demo) commonest(ctx context.Context) (*result, error) {
 	var out, notes bytes.Buffer
-	err := d.submit(ctx, &out, io.MultiWriter(&notes, d.stderr), "run", "wordcount", "--reduce", "sum", "--sort", "-value", "--limit", "20",
+	err := d.submit(ctx, &out, &notes, "run", "wordcount", "--reduce", "sum", "--sort", "-value", "--limit", "20",
 		"--output", "json", "--timeout", "5m")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w\n%s", err, strings.TrimSpace(notes.String()))
 	}
 	r := &result{proof: lastLine(notes.String())}
 	if err := json.Unmarshal(out.Bytes(), r); err != nil {

@@ -21,6 +21,7 @@ var rooms = map[string][]string{
 	"bus/internal/conformance": {"api", "bus"},
 	"guest":                    {},
 	"internal/arch":            {},
+	"internal/devengine":       {},
 	"plugins":                  {"api", "plugins/builtin", "plugins/wasm"},
 	"plugins/builtin":          {},
 	"plugins/wasm":             {},
@@ -31,7 +32,8 @@ var rooms = map[string][]string{
 
 	"cmd/":           {anything},
 	"e2e":            {anything},
-	"examples/demo":  {}, // it uses the programs, as a user does
+	"bench":          {"", "bus", "internal/devengine"},
+	"examples/demo":  {"internal/devengine"}, // else it uses the programs, as a user does
 	"examples/wasm":  {}, // only tests
 	"examples/wasm/": {"guest"},
 }

@@ -1,4 +1,4 @@
-package main
+package devengine
 
 import (
 	"bufio"
@@ -17,18 +17,18 @@ const (
 	stopTime  = 30 * time.Second // for a program to end after SIGTERM
 )
 
-// engine is a running cluster.
-type engine struct {
-	server string // its address
+// Engine is a running cluster.
+type Engine struct {
+	Server string // its address
 	cmd    *exec.Cmd
 	log    string        // file
 	ended  chan struct{} // closed when it has ended
 	err    error         // set before ended is closed
 }
 
-// startEngine runs engine dev, with its log in a file, and returns when it is ready. The engine outlives ctx;
-// it runs until stop.
-func startEngine(ctx context.Context, cmd *exec.Cmd, log string) (*engine, error) {
+// Start runs engine dev, with its log in a file, and returns when it is ready. The engine outlives ctx;
+// it runs until Stop.
+func Start(ctx context.Context, cmd *exec.Cmd, log string) (*Engine, error) {
 	file, err := os.Create(log)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func startEngine(ctx context.Context, cmd *exec.Cmd, log string) (*engine, error
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	e := &engine{cmd: cmd, log: log, ended: make(chan struct{})}
+	e := &Engine{cmd: cmd, log: log, ended: make(chan struct{})}
 	ready := make(chan string, 1)
 	go func() {
 		defer close(e.ended)
@@ -61,18 +61,21 @@ func startEngine(ctx context.Context, cmd *exec.Cmd, log string) (*engine, error
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("the engine was not ready within %v", startTime))
 	defer cancel()
 	select {
-	case e.server = <-ready:
+	case e.Server = <-ready:
 		return e, nil
 	case <-e.ended:
 		return nil, fmt.Errorf("the engine ended before it was ready: %v\n%s", cmd.ProcessState, e.tail())
 	case <-ctx.Done():
-		return nil, errors.Join(fmt.Errorf("%w\n%s", context.Cause(ctx), e.tail()), e.stop())
+		return nil, errors.Join(fmt.Errorf("%w\n%s", context.Cause(ctx), e.tail()), e.Stop())
 	}
 }
 
-// stop ends the engine with SIGTERM and waits for it. A status other than 0, also of an engine that ended by
+// PID is the engine's process id.
+func (e *Engine) PID() int { return e.cmd.Process.Pid }
+
+// Stop ends the engine with SIGTERM and waits for it. A status other than 0, also of an engine that ended by
 // itself, is an error with the end of its log.
-func (e *engine) stop() error {
+func (e *Engine) Stop() error {
 	_ = e.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
 	late := time.AfterFunc(stopTime, func() { _ = e.cmd.Process.Kill() })
 	<-e.ended
@@ -86,7 +89,7 @@ func (e *engine) stop() error {
 }
 
 // tail is the end of the engine's log.
-func (e *engine) tail() string {
+func (e *Engine) tail() string {
 	const most = 20
 	text, err := os.ReadFile(e.log)
 	if err != nil {

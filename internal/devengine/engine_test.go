@@ -1,4 +1,4 @@
-package main
+package devengine
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // TestMain is also the engine that these tests start: the binary of the test with a role in its environment.
 func TestMain(m *testing.M) {
-	switch os.Getenv("DEMO_TEST_ENGINE") {
+	switch os.Getenv("DEVENGINE_TEST_ROLE") {
 	case "":
 		os.Exit(m.Run())
 	case "good":
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 func fake(t *testing.T, role string) (*exec.Cmd, string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "DEMO_TEST_ENGINE="+role)
+	cmd.Env = append(os.Environ(), "DEVENGINE_TEST_ROLE="+role)
 	return cmd, filepath.Join(t.TempDir(), "engine.log")
 }
 
@@ -51,14 +51,14 @@ func gone(t *testing.T, cmd *exec.Cmd) {
 
 func TestEngineStops(t *testing.T) {
 	cmd, log := fake(t, "good")
-	e, err := startEngine(t.Context(), cmd, log)
+	e, err := Start(t.Context(), cmd, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.server != "nats://127.0.0.1:1" {
-		t.Errorf("server %q", e.server)
+	if e.Server != "nats://127.0.0.1:1" {
+		t.Errorf("server %q", e.Server)
 	}
-	if err := e.stop(); err != nil {
+	if err := e.Stop(); err != nil {
 		t.Error(err)
 	}
 	gone(t, cmd)
@@ -69,7 +69,7 @@ func TestEngineStops(t *testing.T) {
 
 func TestEngineThatDoesNotStart(t *testing.T) {
 	cmd, log := fake(t, "failing")
-	_, err := startEngine(t.Context(), cmd, log)
+	_, err := Start(t.Context(), cmd, log)
 	if err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "the port is taken") {
 		t.Error(err)
 	}
@@ -78,7 +78,7 @@ func TestEngineThatDoesNotStart(t *testing.T) {
 
 func TestEngineDiesLater(t *testing.T) {
 	cmd, log := fake(t, "good")
-	e, err := startEngine(t.Context(), cmd, log)
+	e, err := Start(t.Context(), cmd, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,41 +86,19 @@ func TestEngineDiesLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-e.ended
-	if err := e.stop(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
+	if err := e.Stop(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
 		t.Error(err)
 	}
 }
 
-// A demo that is interrupted while the engine starts leaves none running.
+// A program that is interrupted while the engine starts leaves none running.
 func TestInterruptedStart(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	cmd, log := fake(t, "hanging")
 	interrupt()
-	_, err := startEngine(ctx, cmd, log)
+	_, err := Start(ctx, cmd, log)
 	if err == nil || !strings.Contains(err.Error(), "context canceled") {
 		t.Error(err)
 	}
 	gone(t, cmd)
-}
-
-// The whole program names what is wrong where it cannot begin, and says that it failed.
-func TestOutsideTheRepository(t *testing.T) {
-	t.Chdir(t.TempDir())
-	var out, errs strings.Builder
-	if code := run(t.Context(), &out, &errs); code != 1 {
-		t.Errorf("exit code %d", code)
-	}
-	if !strings.Contains(errs.String(), "the demo must be started in the root of the repository") {
-		t.Errorf("stderr: %s", errs.String())
-	}
-}
-
-func TestProgramForgetsTheCallersCluster(t *testing.T) {
-	t.Setenv("PINION_CLUSTER", "production")
-	d := &demo{bin: "bin"}
-	for _, v := range d.program("engine").Env {
-		if strings.HasPrefix(v, "PINION_") {
-			t.Error(v)
-		}
-	}
 }
