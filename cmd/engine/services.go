@@ -68,7 +68,8 @@ func serveRouter(b *bus.Bus, r *node.Router, c *plugins.Catalogue) (*services, e
 	s := &services{on: b}
 	at := "router." + r.ID() + "."
 	serve(s, at+"mapped", "", r.Mapped)
-	serve(s, at+"result", "", r.Result)
+	serve(s, at+"result", "", r.OwnResult)
+	serve(s, at+"cancel", "", r.OwnCancel)
 	if s.err == nil {
 		s.add(b.Subscribe(at+"progress", func(_ string, body []byte) {
 			var p api.Progress

@@ -144,7 +144,7 @@ func (d *demo) compare(ctx context.Context, files []string, top *result) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	words, occurrences := want.words(), want.occurrences
 	if err := want.match(f); err != nil {
 		return err

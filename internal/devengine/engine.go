@@ -33,7 +33,7 @@ func Start(ctx context.Context, cmd *exec.Cmd, log string) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // the engine has it
 	cmd.Stderr = file
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -92,16 +92,17 @@ func (c *cluster) startRouter(id string, expect int) {
 	b, ports := c.ports(id)
 	r := node.NewRouter(node.RouterConfig{Member: api.Member{ID: id}, Cluster: "dev", Settings: c.settings, Expect: expect}, ports)
 	serve(c, b, "router."+id+".mapped", r.Mapped)
-	serve(c, b, "router."+id+".result", r.Result)
-	serve(c, b, "job.run", r.RunJob)
-	serve(c, b, "job.result", r.Result)
-	serve(c, b, "job.cancel", r.Cancel)
-	serve(c, b, "record.put", r.Put)
-	serve(c, b, "record.get", r.Get)
-	serve(c, b, "record.delete", r.Delete)
-	serve(c, b, "space.create", r.CreateSpace)
-	serve(c, b, "space.list", r.Spaces)
-	serve(c, b, "admin.status", r.Status)
+	serve(c, b, "router."+id+".result", r.OwnResult)
+	serve(c, b, "router."+id+".cancel", r.OwnCancel)
+	share(c, b, "job.run", r.RunJob)
+	share(c, b, "job.result", r.Result)
+	share(c, b, "job.cancel", r.Cancel)
+	share(c, b, "record.put", r.Put)
+	share(c, b, "record.get", r.Get)
+	share(c, b, "record.delete", r.Delete)
+	share(c, b, "space.create", r.CreateSpace)
+	share(c, b, "space.list", r.Spaces)
+	share(c, b, "admin.status", r.Status)
 	_, err := b.Subscribe("router."+id+".progress", func(_ string, body []byte) {
 		var p api.Progress
 		if api.Decode(body, &p, api.Lenient) == nil {
@@ -145,6 +146,12 @@ func (c *cluster) startStorage(id string) {
 
 func serve[Req, Resp any](c *cluster, b *busmem.Bus, subject string, fn func(context.Context, Req) (Resp, error)) {
 	_, err := bus.Handle(b, subject, "", fn)
+	c.must(err)
+}
+
+// share is serve for what all routers answer together.
+func share[Req, Resp any](c *cluster, b *busmem.Bus, subject string, fn func(context.Context, Req) (Resp, error)) {
+	_, err := bus.Handle(b, subject, "router", fn)
 	c.must(err)
 }
 

@@ -270,43 +270,94 @@ func replySize(st *api.JobStats) int {
 	return n
 }
 
-// Result returns more rows of a job. A cursor names the router that keeps them; the request is passed on.
+// cursor names a row, and the router that keeps it.
+func (r *Router) cursor(row int) string { return r.ID() + "." + strconv.Itoa(row) }
+
+// Result returns more rows of a job, from whichever router keeps them.
 func (r *Router) Result(ctx context.Context, req api.ResultRequest) (api.JobReply, error) {
-	page, home := 0, r.ID()
-	if req.Cursor != "" {
-		at := strings.LastIndexByte(req.Cursor, '.')
-		n, err := strconv.Atoi(req.Cursor[at+1:])
-		if at < 0 || err != nil {
-			return api.JobReply{}, api.Errorf(api.CodeBadRequest, "%.80q is not a cursor", req.Cursor).WithHint("it is the next of an earlier reply")
-		}
-		page, home = n, req.Cursor[:at]
+	home, _, err := parseCursor(req.Cursor)
+	if err != nil {
+		return api.JobReply{}, err
 	}
-	if home != r.ID() {
-		var reply api.JobReply
-		err := r.ports.Peers.Request(ctx, "router."+home+".result", req, &reply)
-		return reply, err
+	var reply api.JobReply
+	switch {
+	case home != "" && home != r.ID():
+		err = r.ports.Peers.Request(ctx, "router."+home+".result", req, &reply)
+		if api.CodeOf(err) == api.CodeUnavailable {
+			err = api.Errorf(api.CodeUnknownJob, "router %s, which kept the result of job %.80q, is gone", home, req.Job).WithHint("run the job again")
+		}
+	case home == "" && r.job(req.Job) == nil:
+		err = r.elsewhere(ctx, req.Job, "result", req, &reply)
+	default:
+		return r.OwnResult(ctx, req)
+	}
+	return reply, err
+}
+
+// OwnResult is Result for the jobs of this router.
+func (r *Router) OwnResult(ctx context.Context, req api.ResultRequest) (api.JobReply, error) {
+	_, from, err := parseCursor(req.Cursor)
+	if err != nil {
+		return api.JobReply{}, err
 	}
 	j := r.job(req.Job)
 	if j == nil {
 		return api.JobReply{}, r.unknownJob(req.Job)
 	}
-	return r.await(ctx, j, time.Duration(req.WaitMS)*time.Millisecond, page, req.MaxBytes)
+	return r.await(ctx, j, time.Duration(req.WaitMS)*time.Millisecond, from, req.MaxBytes)
+}
+
+// parseCursor takes a cursor apart; the empty one names no router and the first row.
+func parseCursor(cursor string) (router string, row int, err error) {
+	if cursor == "" {
+		return "", 0, nil
+	}
+	at := strings.LastIndexByte(cursor, '.')
+	row, err = strconv.Atoi(cursor[at+1:])
+	if at <= 0 || err != nil {
+		return "", 0, api.Errorf(api.CodeBadRequest, "%.80q is not a cursor", cursor).WithHint("it is the next of an earlier reply")
+	}
+	return cursor[:at], row, nil
+}
+
+// elsewhere asks the other routers for a job that this one does not know.
+func (r *Router) elsewhere(ctx context.Context, job, verb string, in, out any) error {
+	routers, err := members(ctx, r.ports.State, prefixRouter)
+	if err != nil {
+		return err
+	}
+	for _, other := range routers {
+		if other.ID == r.ID() {
+			continue
+		}
+		err := r.ports.Peers.Request(ctx, "router."+other.ID+"."+verb, in, out)
+		if code := api.CodeOf(err); code != api.CodeUnknownJob && code != api.CodeUnavailable {
+			return err
+		}
+	}
+	return r.unknownJob(job)
 }
 
 func (r *Router) unknownJob(id string) error {
-	return api.Errorf(api.CodeUnknownJob, "router %s knows no job %.80q", r.ID(), id).
+	return api.Errorf(api.CodeUnknownJob, "no router knows a job %.80q", id).
 		WithHint("results are kept for %s, and only while there is room", DefaultRetention)
 }
 
-var errCanceled = api.Errorf(api.CodeCanceled, "the job was cancelled")
-
 // Cancel ends a job: its guests are stopped first, then its pins are released.
-func (r *Router) Cancel(_ context.Context, req api.CancelRequest) (api.Empty, error) {
+func (r *Router) Cancel(ctx context.Context, req api.CancelRequest) (api.Empty, error) {
+	if r.job(req.Job) == nil {
+		return api.Empty{}, r.elsewhere(ctx, req.Job, "cancel", req, &api.Empty{})
+	}
+	return r.OwnCancel(ctx, req)
+}
+
+// OwnCancel is Cancel for the jobs of this router.
+func (r *Router) OwnCancel(_ context.Context, req api.CancelRequest) (api.Empty, error) {
 	j := r.job(req.Job)
 	if j == nil {
 		return api.Empty{}, r.unknownJob(req.Job)
 	}
-	j.stop(errCanceled)
+	j.stop(api.Errorf(api.CodeCanceled, "the job was cancelled"))
 	return api.Empty{}, nil
 }
 

@@ -354,3 +354,45 @@ func TestASecondStorageOfTheSameNameDoesNotStart(t *testing.T) {
 		c.nodes["s1"] = first
 	})
 }
+
+func TestTwoRoutersAnswerForEachOther(t *testing.T) {
+	bubble(t, 2, small, func(t *testing.T, c *cluster) {
+		c.startRouter("r2", 2)
+		c.put("", "a", "b", "c")
+		blocked := make(chan struct{})
+		c.mapper.setHook(func(ctx context.Context, _ node.Task, _ buckets.ID) error {
+			select {
+			case <-blocked:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		for _, id := range []string{"kept", "canceled"} {
+			_, reply, err := c.job(api.JobRequest{Job: id, Module: "words", Reduce: "sum", WaitMS: 10})
+			c.must(err)
+			if reply.Status != api.JobRunning || reply.Next == "" {
+				t.Fatalf("reply %+v", reply)
+			}
+		}
+		for range 2 { // one of these goes to the router that does not know the job
+			if err := c.request("job.cancel", api.CancelRequest{Job: "canceled"}, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		close(blocked)
+		for range 2 {
+			var reply api.JobReply
+			c.must(c.request("job.result", api.ResultRequest{Job: "kept", WaitMS: 5000}, &reply))
+			if reply.Status != api.JobDone || len(reply.Rows) != 3 {
+				t.Errorf("reply %+v", reply)
+			}
+			if err := c.request("job.result", api.ResultRequest{Job: "canceled", WaitMS: 5000}, &reply); api.CodeOf(err) != api.CodeCanceled {
+				t.Errorf("the cancelled job ended with %v", err)
+			}
+			if err := c.request("job.result", api.ResultRequest{Job: "none"}, &reply); api.CodeOf(err) != api.CodeUnknownJob {
+				t.Errorf("a job that never was: %v", err)
+			}
+		}
+	})
+}
