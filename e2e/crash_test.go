@@ -195,7 +195,7 @@ func TestRouterKilledDuringJob(t *testing.T) {
 	c.addFaulty()
 	text := newText(8, 3_000)
 	c.importLines("", text.lines)
-	job := pinion.Job{Module: "faulty", Function: "slow", Reduce: "sum", Timeout: 15 * time.Second}
+	job := pinion.Job{Module: "faulty", Function: "slow", Reduce: "sum", Timeout: 8 * time.Second}
 	started := make(chan struct{})
 	job.Progress = func(p api.JobProgress) {
 		if p.Phase == "map" {

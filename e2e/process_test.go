@@ -225,7 +225,7 @@ type outcome struct {
 	stdout, stderr string
 }
 
-// command runs a program to its end, for at most a minute.
+// command runs a program to its end, for at most a minute. If that fails, so does the test.
 func command(t *testing.T, stdin string, program string, args ...string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -237,7 +237,8 @@ func command(t *testing.T, stdin string, program string, args ...string) outcome
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
-		t.Fatalf("%s %s: %v %v\n%s", program, strings.Join(args, " "), err, ctx.Err(), stderr.String())
+		t.Errorf("%s %.200s: %v %v\n%s", program, strings.Join(args, " "), err, ctx.Err(), stderr.String())
+		return outcome{code: -1}
 	}
 	return outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }

@@ -116,7 +116,9 @@ func (s *session) importFiles(ctx context.Context, o importOptions, files []stri
 	if err != nil {
 		return err
 	}
-	w, err := client.NewWriter(ctx, o.space)
+	writing, stop := outliving(ctx, flushPatience)
+	defer stop()
+	w, err := client.NewWriter(writing, o.space)
 	if err != nil {
 		return err
 	}
@@ -132,6 +134,19 @@ func (s *session) importFiles(ctx context.Context, o importOptions, files []stri
 	closeErr := w.Close()
 	bar.end()
 	return s.imported(o, in, w.Written(), time.Since(began), err, closeErr)
+}
+
+// flushPatience is how long an import that was stopped waits until what it read is stored.
+const flushPatience = 10 * time.Second
+
+// outliving is a context that ends some time after another one.
+func outliving(ctx context.Context, by time.Duration) (longer context.Context, stop func()) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(by, cancel)
+		context.AfterFunc(longer, func() { timer.Stop() })
+	})
+	return longer, func() { unhook(); cancel() }
 }
 
 // totalSize is what all files together have on disk, -1 if that is not known.
@@ -231,6 +246,9 @@ func (in *importer) file(ctx context.Context, item importItem, stdin io.Reader) 
 		}
 		var long *tooLong
 		if err != nil && !errors.As(err, &long) {
+			if ctx.Err() != nil {
+				return fmt.Errorf("%s: stopped after line %d: %w", item.name, lines.number-1, err)
+			}
 			return fmt.Errorf("%s: cannot be read beyond line %d: %w", item.name, lines.number-1, err)
 		}
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -239,6 +240,30 @@ func TestImport(t *testing.T) {
 	got = call(t, "", "import", lines, "--space", "no space")
 	if got.code != exitFailed || !strings.Contains(got.stderr, "space's name") {
 		t.Errorf("bad space: %+v", got)
+	}
+}
+
+// An import that is stopped stores what it read, and says up to which line.
+func TestImportStopped(t *testing.T) {
+	r := newRouter(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	in, out := io.Pipe()
+	defer func() { _ = out.Close() }()
+	go func() {
+		for _, piece := range []string{"one\ntwo\n", "half", "more"} { // that the last is taken means that two lines were read
+			_, _ = io.WriteString(out, piece)
+		}
+		cancel()
+	}()
+	var stdout, stderr strings.Builder
+	code := submit(ctx, []string{"import", "-"}, in, &stdout, &stderr)
+	if code != exitFailed || !strings.HasPrefix(stderr.String(), "stopped; stored 2 records, ") ||
+		!strings.HasSuffix(stderr.String(), "submit: stdin: stopped after line 2: context canceled\n") {
+		t.Errorf("exit %d, stderr %q", code, stderr.String())
+	}
+	if all := r.records("default"); len(all) != 2 {
+		t.Errorf("stored %q", all)
 	}
 }
 

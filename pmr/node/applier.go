@@ -126,10 +126,8 @@ func (a *Applier) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("node: ask for the log's extent: %w", err)
 	}
-	if a.store != nil {
-		if err := a.checkTail(ctx, state); err != nil {
-			return err
-		}
+	if err := a.checkTail(ctx, state); err != nil {
+		return err
 	}
 	table, at, verified, err := a.loadTable(ctx)
 	if err != nil {
@@ -160,10 +158,13 @@ func (a *Applier) load(ctx context.Context) error {
 	return nil
 }
 
-// checkTail compares the last entry that the store covers with the log's. A store that is ahead of the
-// log, or saw another entry there, is rebuilt.
+// checkTail compares the last entry that was applied with the log's. A node that is ahead of the log, or
+// saw another entry there, begins anew.
 func (a *Applier) checkTail(ctx context.Context, state api.LogState) error {
-	at := a.store.Position()
+	at := a.at
+	if a.store != nil {
+		at = a.store.Position()
+	}
 	if at.Seq == 0 || at.Seq < state.First {
 		return nil
 	}
@@ -179,9 +180,9 @@ func (a *Applier) checkTail(ctx context.Context, state api.LogState) error {
 		return nil
 	}
 	a.mu.Lock()
-	a.lostTail = fmt.Sprintf("the log's entry %d was not the one that this storage had applied (the log ended at %d): rebuilt from the checkpoints; what the log has lost is lost", at.Seq, state.Last)
+	a.lostTail = fmt.Sprintf("the log's entry %d was not the one that this node had applied (the log ended at %d): loaded again from the checkpoints; what the log has lost is lost", at.Seq, state.Last)
 	a.mu.Unlock()
-	a.logger.Error("the log has lost its tail or is another one; rebuilding this storage's copy", "applied", at.Seq, "log ends", state.Last)
+	a.logger.Error("the log has lost its tail or is another one; loading again from the checkpoints", "applied", at.Seq, "log ends", state.Last)
 	return a.forget()
 }
 
@@ -197,6 +198,8 @@ func (a *Applier) loadTable(ctx context.Context) (*buckets.Table, buckets.Positi
 		if at := a.store.Position(); at.Seq > 0 {
 			return a.loadLocalTable(at)
 		}
+	} else if a.at.Digest != 0 {
+		return a.table, a.at, a.verifiedSoFar(), nil // a router goes on where it was
 	}
 	saved, err := a.ports.State.Get(ctx, keyTable)
 	if err != nil {
@@ -210,6 +213,12 @@ func (a *Applier) loadTable(ctx context.Context) (*buckets.Table, buckets.Positi
 		return nil, buckets.Position{}, 0, err
 	}
 	return table, buckets.Position{Seq: table.Seq()}, table.Seq(), nil
+}
+
+func (a *Applier) verifiedSoFar() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.verified
 }
 
 func (a *Applier) loadLocalTable(at buckets.Position) (*buckets.Table, buckets.Position, uint64, error) {
@@ -252,6 +261,7 @@ func (a *Applier) startOver(ctx context.Context) error {
 
 // forget empties the store; the buckets come back from checkpoints and log.
 func (a *Applier) forget() error {
+	a.at = buckets.Position{}
 	a.mu.Lock()
 	a.reloads++
 	a.epoch++
