@@ -238,34 +238,30 @@ func (w *Writer) send(b *batch, keyed bool) error {
 	}
 	w.sent.add(b.Written)
 	w.mu.Unlock()
-	err := w.log.AppendThen(w.ctx, buckets.RecSubject(b.bucket), w.header, b.frames, func(err error) { w.ended(b, keyed, size, err) })
+	err := w.log.AppendThen(w.ctx, buckets.RecSubject(b.bucket), w.header, b.frames, func(err error) { w.ended(b, keyed, err, true) })
 	if err != nil {
-		w.ended(b, keyed, size, unsent{err})
+		w.ended(b, keyed, err, false)
 		w.err = err
 		return w.failure(err)
 	}
 	return nil
 }
 
-// unsent marks the error of a batch that never left.
-type unsent struct{ error }
-
-// ended notes what became of a batch.
-func (w *Writer) ended(b *batch, keyed bool, size int, err error) {
+// ended notes what became of a batch. One that was not sent never left.
+func (w *Writer) ended(b *batch, keyed bool, err error, sent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.underWay -= size
+	w.underWay -= len(b.frames)
 	if keyed {
 		delete(w.inFlight, b.bucket)
 	}
-	_, notSent := err.(unsent)
 	switch {
 	case err == nil:
 		w.stored.add(b.Written)
 		if cap(b.frames) <= 2*fullBatch && len(w.spare) < maxMessages {
 			w.spare = append(w.spare, b)
 		}
-	case notSent || api.CodeOf(err) != api.CodeInDoubt:
+	case !sent || api.CodeOf(err) != api.CodeInDoubt:
 		w.refused += b.Records
 	}
 	w.changed.Broadcast()

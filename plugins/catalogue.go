@@ -272,6 +272,9 @@ func (c *Catalogue) unknown(ctx context.Context, ref Ref, versions []api.Module)
 			there = append(there, m.Name)
 		}
 	}
+	if near := api.Nearest(ref.Name, there); near != "" {
+		return e.WithHint("did you mean %s?", near)
+	}
 	if len(there) > 10 {
 		there = append(there[:10], "...")
 	}

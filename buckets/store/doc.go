@@ -33,5 +33,5 @@
 // came, and opening removes the records of every bucket without a mark.
 //
 // A removal must not reach into open snapshots. An excise would: so while snapshots are open, a bucket is
-// removed by a range tombstone, which they do not see, and its files go when they have closed.
+// removed by a range tombstone, which they do not see, and excised by the first write after they closed.
 package store

@@ -98,7 +98,6 @@ func (o Options) pebbleOptions(h *health) *pebble.Options {
 	}
 	// An ingestion is durable when it returns, not at a later flush.
 	p.Experimental.DisableIngestAsFlushable = func() bool { return true }
-	p.Experimental.EnableDeleteOnlyCompactionExcises = func() bool { return true }
 	// Meta keys and records never share a file: so a file goes when the buckets in it have left.
 	p.Experimental.SpanPolicyFunc = func(start []byte) (pebble.SpanPolicy, []byte, error) {
 		if start[0] < recordTag {

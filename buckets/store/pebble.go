@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -30,6 +31,7 @@ type Pebble struct {
 	table    []byte
 	roster   roster
 	dirty    map[buckets.ID]bool // buckets being loaded with records or tombstones that may not be flushed
+	covered  map[buckets.ID]bool // buckets without records, but with records below a tombstone, for snapshots
 	batch    *pebble.Batch
 	memtable int
 	unpaced  int // bytes applied since the last look at Pebble's backlog
@@ -51,7 +53,7 @@ func OpenPebble(dir string, o Options) (*Pebble, error) {
 	}
 	p := &Pebble{
 		lock: lock, fs: o.fs, health: newHealth(o.Logger), memtable: o.Memtable,
-		roster: newRoster(), dirty: map[buckets.ID]bool{},
+		roster: newRoster(), dirty: map[buckets.ID]bool{}, covered: map[buckets.ID]bool{},
 	}
 	if err := p.open(dir, o); err != nil {
 		if p.db != nil {
@@ -87,7 +89,8 @@ func (p *Pebble) open(dir string, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	return p.removeRecords(spans)
+	_, err = p.excise(spans)
+	return err
 }
 
 // Position implements [buckets.Store].
@@ -99,17 +102,29 @@ func (p *Pebble) Table() []byte { return p.table }
 // Joined implements [buckets.Store].
 func (p *Pebble) Joined() []buckets.ID { return p.roster.joinedList() }
 
-// check returns the reason why nothing can be written, if there is one.
-func (p *Pebble) check() error {
-	if err := p.readers.check(); err != nil {
+// begin is called before anything is written. It returns the reason why nothing can be, if there is one,
+// and removes what snapshots held back that are closed now.
+func (p *Pebble) begin() error {
+	if err := errors.Join(p.readers.check(), p.health.check()); err != nil {
 		return err
 	}
-	return p.health.check()
+	if len(p.covered) == 0 {
+		return nil
+	}
+	var spans []span
+	for _, b := range slices.Sorted(maps.Keys(p.covered)) {
+		spans = append(spans, bucketSpan(b))
+	}
+	done, err := p.excise(spans)
+	if done {
+		clear(p.covered)
+	}
+	return err
 }
 
 // Apply implements [buckets.Store]. It waits if the disk is far behind.
 func (p *Pebble) Apply(w *buckets.Writes) error {
-	if err := p.check(); err != nil {
+	if err := p.begin(); err != nil {
 		return err
 	}
 	size, err := p.roster.check(w)
@@ -236,7 +251,7 @@ func (p *Pebble) flush() error {
 
 // Flush implements [buckets.Store].
 func (p *Pebble) Flush() error {
-	if err := p.check(); err != nil {
+	if err := p.begin(); err != nil {
 		return err
 	}
 	return p.flush()
@@ -248,6 +263,7 @@ func (p *Pebble) Load(b buckets.ID) error {
 		return err
 	}
 	p.roster.load(b)
+	delete(p.covered, b) // an excise would take the new records too
 	return nil
 }
 
@@ -255,7 +271,7 @@ func (p *Pebble) Load(b buckets.ID) error {
 // after an error they are still there. A file that is damaged or holds another bucket's records is
 // [ErrTable].
 func (p *Pebble) Ingest(b buckets.ID, paths []string) error {
-	if err := p.check(); err != nil {
+	if err := p.begin(); err != nil {
 		return err
 	}
 	if err := p.roster.checkIngest(b); err != nil {
@@ -278,7 +294,7 @@ func (p *Pebble) Ingest(b buckets.ID, paths []string) error {
 
 // Join implements [buckets.Store].
 func (p *Pebble) Join(bs []buckets.ID) error {
-	if err := p.check(); err != nil {
+	if err := p.begin(); err != nil {
 		return err
 	}
 	if err := p.roster.checkJoin(bs); err != nil || len(bs) == 0 {
@@ -299,18 +315,16 @@ func (p *Pebble) Join(bs []buckets.ID) error {
 
 // Leave implements [buckets.Store].
 func (p *Pebble) Leave(bs []buckets.ID) error {
-	if err := p.check(); err != nil {
+	if err := p.begin(); err != nil {
 		return err
 	}
 	p.batch.Reset()
 	var known []buckets.ID
-	var spans []span
 	for _, b := range bs {
 		if !p.roster.knows(b) {
 			continue
 		}
 		known = append(known, b)
-		spans = append(spans, bucketSpan(b))
 		if err := p.batch.Delete(joinedKey(b), nil); err != nil {
 			return fmt.Errorf("store: leave: bucket %d: %w", b, err)
 		}
@@ -322,12 +336,12 @@ func (p *Pebble) Leave(bs []buckets.ID) error {
 		return err
 	}
 	p.roster.leave(known)
-	return p.removeRecords(spans)
+	return p.removeRecords(known)
 }
 
 // Reset implements [buckets.Store].
 func (p *Pebble) Reset() error {
-	if err := p.check(); err != nil {
+	if err := p.begin(); err != nil {
 		return err
 	}
 	p.batch.Reset()
@@ -342,21 +356,27 @@ func (p *Pebble) Reset() error {
 	if err := p.commitSync(); err != nil {
 		return err
 	}
+	known := p.roster.known()
 	p.position, p.table, p.roster = buckets.Position{}, nil, newRoster()
-	return p.removeRecords([]span{recordsSpan()})
+	return p.removeRecords(known)
 }
 
-// removeRecords removes the records of spans whose buckets have no joined mark on disk. Nothing of the
-// spans may be in memory only.
-func (p *Pebble) removeRecords(spans []span) error {
+// removeRecords removes the records of buckets that have no joined mark on disk. Nothing of them may be in
+// memory only.
+func (p *Pebble) removeRecords(bs []buckets.ID) error {
+	var spans []span
+	for _, b := range bs {
+		spans = append(spans, bucketSpan(b))
+	}
 	if done, err := p.excise(spans); done || err != nil {
 		return err
 	}
 	p.batch.Reset()
-	for _, s := range spans {
+	for i, s := range spans {
 		if err := p.batch.DeleteRange(s.lower, s.upper, nil); err != nil {
-			return fmt.Errorf("store: remove: %w", err)
+			return fmt.Errorf("store: remove: bucket %d: %w", bs[i], err)
 		}
+		p.covered[bs[i]] = true
 	}
 	return p.commitSync()
 }

@@ -139,8 +139,10 @@ func TestLeaveFreesSpace(t *testing.T) {
 			}
 			ok(t, st.Leave([]buckets.ID{1}))
 			if open {
+				ok(t, st.db.Compact(t.Context(), bucketSpan(1).lower, bucketSpan(1).upper, false))
 				equal(t, "records of the snapshot", len(read(t, snap, 1)), 100)
 				ok(t, snap.Close())
+				ok(t, st.Apply(&buckets.Writes{}))
 			}
 			deadline := time.After(20 * time.Second)
 			for {

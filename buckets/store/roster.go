@@ -38,6 +38,13 @@ func (r *roster) leave(bs []buckets.ID) {
 	}
 }
 
+// known lists all buckets that may have records, ascending.
+func (r *roster) known() []buckets.ID {
+	bs := slices.AppendSeq(slices.Collect(maps.Keys(r.joined)), maps.Keys(r.loading))
+	slices.Sort(bs)
+	return bs
+}
+
 func (r *roster) knows(b buckets.ID) bool { return r.joined[b] || r.loading[b] }
 
 func (r *roster) checkJoin(bs []buckets.ID) error {

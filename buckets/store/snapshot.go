@@ -107,14 +107,13 @@ type iterSource struct {
 }
 
 func (s *iterSource) next() (key, value []byte, err error) {
-	ok := false
 	if s.started {
-		ok = s.it.Next()
+		s.it.Next()
 	} else {
-		ok = s.it.First()
+		s.it.First()
 		s.started = true
 	}
-	if !ok {
+	if !s.it.Valid() {
 		return nil, nil, s.it.Error()
 	}
 	value, err = s.it.ValueAndErr()

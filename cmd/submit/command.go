@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/pinion-mr/pinion/api"
 )
 
 // Exit codes.
@@ -123,7 +125,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if near := nearest(unknown.GetSpecifiedName(), names); near != "" {
+		if near := api.Nearest(unknown.GetSpecifiedName(), names); near != "" {
 			return usagef("%s has no flag --%s; did you mean --%s?", cmd.CommandPath(), unknown.GetSpecifiedName(), near)
 		}
 	}
@@ -141,47 +143,8 @@ func oneOf(flag, value string, words ...string) error {
 }
 
 func didYouMean(word string, candidates []string) string {
-	if near := nearest(word, candidates); near != "" {
+	if near := api.Nearest(word, candidates); near != "" {
 		return "; did you mean " + near + "?"
 	}
 	return ""
-}
-
-// nearest is the candidate at most two edits away from word, or of which word is the beginning; else "".
-func nearest(word string, candidates []string) string {
-	best, found := 3, ""
-	for _, c := range candidates {
-		d := edits(word, c)
-		if len(word) >= 2 && strings.HasPrefix(c, word) {
-			d = min(d, 2)
-		}
-		if d < best && d < len(c) {
-			best, found = d, c
-		}
-	}
-	return found
-}
-
-// edits is the Levenshtein distance of two short words.
-func edits(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -65,7 +65,7 @@ func (l *lineReader) next() ([]byte, error) {
 // nextLong gathers a line that is longer than the buffer.
 func (l *lineReader) nextLong(part []byte) ([]byte, error) {
 	l.long = l.long[:0]
-	size, err := int64(0), error(bufio.ErrBufferFull)
+	size, err := int64(0), bufio.ErrBufferFull
 	for errors.Is(err, bufio.ErrBufferFull) {
 		if len(l.long)+len(part) > l.max+2 && len(l.long) > 2 {
 			l.long = l.long[len(l.long)-2:] // too long: only its end matters now

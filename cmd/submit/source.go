@@ -66,7 +66,7 @@ func formatOf(path string) string {
 // stream is decompressed, and a UTF-8 byte order mark is left out.
 func (f source) open(ctx context.Context, stdin io.Reader, read func(int)) (io.Reader, func(), error) {
 	var raw io.Reader
-	closeFile := func() {}
+	var closeFile func()
 	if f.path == stdinName {
 		raw, closeFile = interruptible(ctx, stdin)
 	} else {

@@ -53,7 +53,7 @@ func Parse(name string) (Reducer, error) {
 	}
 	known = append(known, moduleReduce, modulePrefix+"NAME")
 	err := api.Errorf(api.CodeBadRequest, "there is no reduce %.64q", name)
-	if near := nearest(name, known); near != "" {
+	if near := api.Nearest(name, known); near != "" {
 		return Reducer{}, err.WithHint("did you mean %s? There are %s", near, strings.Join(known, ", "))
 	}
 	return Reducer{}, err.WithHint("there are %s", strings.Join(known, ", "))
@@ -65,38 +65,3 @@ func (r Reducer) String() string { return r.name }
 // Function is the module's function that has to reduce what a table of this reducer collects; empty for
 // the built-in reducers.
 func (r Reducer) Function() string { return r.function }
-
-// nearest returns the candidate that is at most two edits away from name, or "".
-func nearest(name string, candidates []string) string {
-	if len(name) > 32 {
-		return ""
-	}
-	best, at := 3, ""
-	for _, c := range candidates {
-		if d := edits(strings.ToLower(name), c); d < best && d < len(c) {
-			best, at = d, c
-		}
-	}
-	return at
-}
-
-// edits is the Levenshtein distance of two short strings, byte by byte.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}
