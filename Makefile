@@ -48,11 +48,7 @@ race: ## Run the short tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 go test -race -short $(TESTFLAGS) ./...
 
 fuzz: ## Fuzz every decoder of outside bytes for FUZZTIME (10s) each
-	@grep -rHoE --include='*_test.go' --exclude-dir='.?*' '^func Fuzz[A-Za-z0-9_]+' * | sort | while IFS=: read -r file found; do \
-		name="$${found#func }"; dir="./$$(dirname "$$file")"; \
-		echo "fuzz $$dir $$name for $(FUZZTIME)"; \
-		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null || exit 1; \
-	done
+	@.ci/fuzz $(FUZZTIME)
 
 bench: build ## Measure the engine against what one would use instead, in one run
 	@go build -o bin/ ./bench

@@ -13,7 +13,7 @@ import (
 )
 
 // DefaultCluster is the cluster of a Config that names none, the one that `engine dev` makes.
-const DefaultCluster = "dev"
+const DefaultCluster = bus.DefaultCluster
 
 // requestPatience bounds a request whose context has no deadline.
 const requestPatience = 30 * time.Second
@@ -77,7 +77,7 @@ func (b natsBus) openModules(ctx context.Context) (objects, error) {
 // wrong with the server. Whether the cluster exists is found out by the first request.
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	b, err := bus.Connect(ctx, bus.Config{
-		Server: cfg.Server, Cluster: cmp.Or(cfg.Cluster, DefaultCluster), Name: cmp.Or(cfg.Name, "pinion"),
+		Server: cfg.Server, Cluster: cfg.Cluster, Name: cmp.Or(cfg.Name, "pinion"),
 		Creds: cfg.Creds, TLSCA: cfg.TLSCA, TLSCert: cfg.TLSCert, TLSKey: cfg.TLSKey, Log: cfg.Log,
 	})
 	if err != nil {

@@ -126,12 +126,13 @@ func (l *Log) startAppend(ctx context.Context, subject string, header map[string
 			select {
 			case <-ack.Ok():
 				return nil
-			case <-ack.Err():
+			case err = <-ack.Err():
 			case <-ctx.Done():
 				return inDoubt(m.Subject, ctx.Err())
 			}
 		}
-		_, err := l.bus.store(ctx, again, l.patience())
+		l.bus.log.Debug("entry sent again", "subject", subject, "error", err)
+		_, err = l.bus.store(ctx, again, l.patience())
 		return err
 	}, nil
 }

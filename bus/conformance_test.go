@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"cmp"
 	"context"
 	"testing"
 
@@ -34,8 +35,10 @@ func startServer(t *testing.T, cfg bus.ServerConfig) *bus.Server {
 	return s
 }
 
+// connect connects to cluster test unless the test names one.
 func connect(t *testing.T, cfg bus.Config) *bus.Bus {
 	t.Helper()
+	cfg.Cluster = cmp.Or(cfg.Cluster, "test")
 	b, err := bus.Connect(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +48,7 @@ func connect(t *testing.T, cfg bus.Config) *bus.Bus {
 }
 
 func peer(t *testing.T, s *bus.Server) conformance.Peer {
-	b := connect(t, bus.Config{Server: s.URL(), Cluster: "test"})
+	b := connect(t, bus.Config{Server: s.URL()})
 	return conformance.Peer{
 		Transport: b,
 		CreateLog: func(ctx context.Context, cfg bus.LogConfig) (conformance.Log, error) { return b.CreateLog(ctx, cfg) },

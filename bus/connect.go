@@ -41,7 +41,7 @@ type Config struct {
 }
 
 // DefaultCluster is the name of a cluster that was given none.
-const DefaultCluster = "default"
+const DefaultCluster = "dev"
 
 var clusterName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 

@@ -3,6 +3,7 @@ package bus_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -175,7 +176,9 @@ func TestLostDelivery(t *testing.T) {
 	}()
 	defer func() {
 		stop()
-		<-done
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Read ended with %v", err)
+		}
 	}()
 	add := func(data string) {
 		t.Helper()

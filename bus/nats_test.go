@@ -96,8 +96,8 @@ func TestOthersReadOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, js := client(t, s.URL())
-	theirs, err1 := js.KeyValue(ctx, "PINION_default_STATE")
-	theirStore, err2 := js.ObjectStore(ctx, "PINION_default_MODULES")
+	theirs, err1 := js.KeyValue(ctx, "PINION_test_STATE")
+	theirStore, err2 := js.ObjectStore(ctx, "PINION_test_MODULES")
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
@@ -113,11 +113,11 @@ func TestOthersReadOurs(t *testing.T) {
 	if _, err := theirs.Get(ctx, "a"); !errors.Is(err, jetstream.ErrKeyNotFound) {
 		t.Fatalf("%v", err)
 	}
-	st, err := js.Stream(ctx, "KV_PINION_default_STATE")
+	st, err := js.Stream(ctx, "KV_PINION_test_STATE")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := st.GetLastMsgForSubject(ctx, "$KV.PINION_default_STATE.a"); err != nil || m.Header.Get("Nats-TTL") == "" {
+	if m, err := st.GetLastMsgForSubject(ctx, "$KV.PINION_test_STATE.a"); err != nil || m.Header.Get("Nats-TTL") == "" {
 		t.Fatalf("the mark of a deleted key stays for ever: %+v %v", m, err)
 	}
 	if _, err := theirs.PutString(ctx, "b", "2"); err != nil {
@@ -169,7 +169,7 @@ func TestServiceIsListed(t *testing.T) {
 	if err := api.Decode(m.Data, &info, api.Lenient); err != nil {
 		t.Fatal(err)
 	}
-	if len(info.Endpoints) != 1 || info.Endpoints[0].Subject != "pinion.default.job.run" || info.Endpoints[0].QueueGroup != "routers" {
+	if len(info.Endpoints) != 1 || info.Endpoints[0].Subject != "pinion.test.job.run" || info.Endpoints[0].QueueGroup != "routers" {
 		t.Fatalf("%+v", info)
 	}
 	var out api.Heartbeat
@@ -220,11 +220,11 @@ func TestDamagedObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, js := client(t, s.URL())
-	st, err := js.Stream(ctx, "OBJ_PINION_default_MODULES")
+	st, err := js.Stream(ctx, "OBJ_PINION_test_MODULES")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := st.GetLastMsgForSubject(ctx, "$O.PINION_default_MODULES.M.>")
+	m, err := st.GetLastMsgForSubject(ctx, "$O.PINION_test_MODULES.M.>")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestDamagedObject(t *testing.T) {
 	if err := read(); api.CodeOf(err) != api.CodeInternal || !strings.Contains(err.Error(), "damaged") {
 		t.Fatalf("%v", err)
 	}
-	forget(t, s.URL(), "OBJ_PINION_default_MODULES", "$O.PINION_default_MODULES.C.>")
+	forget(t, s.URL(), "OBJ_PINION_test_MODULES", "$O.PINION_test_MODULES.C.>")
 	if err := read(); api.CodeOf(err) != api.CodeUnavailable {
 		t.Fatalf("%v", err)
 	}
@@ -262,7 +262,7 @@ func TestStreamFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, js := client(t, s.URL())
-	st, err := js.Stream(t.Context(), "PINION_default_LOG")
+	st, err := js.Stream(t.Context(), "PINION_test_LOG")
 	if err != nil {
 		t.Fatal(err)
 	}

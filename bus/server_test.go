@@ -268,7 +268,9 @@ func TestWatchTellsWhatWasMissed(t *testing.T) {
 	go func() { done <- kv.Watch(background, "", func(e api.KVEntry) { events <- e }) }()
 	defer func() {
 		stop()
-		<-done
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Watch ended with %v", err)
+		}
 	}()
 	for range 3 {
 		take(ctx, t, events)
@@ -291,7 +293,7 @@ func TestWatchTellsWhatWasMissed(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.Close()
-	forget(t, hidden.URL(), "KV_PINION_default_STATE", "$KV.PINION_default_STATE.c") // as if its mark had timed out
+	forget(t, hidden.URL(), "KV_PINION_test_STATE", "$KV.PINION_test_STATE.c") // as if its mark had timed out
 	hidden.Close()
 	s.Server = startServer(t, s.cfg)
 	var got []string

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,51 +135,64 @@ func (c *cluster) wantConsumers() {
 	})
 }
 
-// A writer puts a_i and, once that is acknowledged, b_i into a bucket of another storage. No job sees b_i
+// Writers put a_i and, once that is acknowledged, b_i into a bucket of another storage. No job sees b_i
 // without a_i.
 func TestCausality(t *testing.T) {
 	heavy(t)
 	c := startCluster(t, settings{})
 	owner := c.owners()
-	stop := make(chan struct{})
-	written := make(chan error, 1)
-	pairs := 0
-	go func() {
-		for i := 0; ; i++ {
-			first, second := fmt.Appendf(nil, "a %d", i), fmt.Appendf(nil, "b %d", i)
-			if owner[buckets.Of(first, len(owner))] == owner[buckets.Of(second, len(owner))] {
-				continue
-			}
-			for _, key := range [][]byte{first, second} {
-				if _, err := c.client.Put(t.Context(), "", key, []byte("x")); err != nil {
-					written <- fmt.Errorf("put %q: %w", key, err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var pairs, jobs atomic.Int64
+	failed := make(chan error, 16)
+	var writers, readers sync.WaitGroup
+	for n := range 8 {
+		writers.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				first, second := fmt.Appendf(nil, "a %d %d", n, i), fmt.Appendf(nil, "b %d %d", n, i)
+				if owner[buckets.Of(first, len(owner))] == owner[buckets.Of(second, len(owner))] {
+					continue
+				}
+				if err := c.putBoth(first, second); err != nil {
+					failed <- err
 					return
 				}
+				pairs.Add(1)
 			}
-			pairs++
-			select {
-			case <-stop:
-				written <- nil
-				return
-			default:
+		})
+	}
+	for range 4 {
+		readers.Go(func() {
+			for most := 0; jobs.Load() < int64(scaled(80)) || most < 100; jobs.Add(1) {
+				seen, err := c.checkPairs()
+				if err != nil {
+					failed <- err
+					return
+				}
+				most = max(most, seen)
 			}
+		})
+	}
+	readers.Wait()
+	stop()
+	writers.Wait()
+	close(failed)
+	for err := range failed {
+		t.Error(err)
+	}
+	if seen, err := c.checkPairs(); err != nil || int64(seen) != pairs.Load() {
+		t.Errorf("at the end there are %d pairs (%v), %d were written", seen, err, pairs.Load())
+	}
+}
+
+// putBoth puts a record and, once it is acknowledged, another.
+func (c *cluster) putBoth(first, second []byte) error {
+	for _, key := range [][]byte{first, second} {
+		if _, err := c.client.Put(c.t.Context(), "", key, []byte("x")); err != nil {
+			return fmt.Errorf("put %q: %w", key, err)
 		}
-	}()
-	most := 0
-	for jobs := 0; jobs < scaled(60) || most < 100; jobs++ {
-		n, err := c.checkPairs()
-		if err != nil {
-			t.Fatal(err)
-		}
-		most = max(most, n)
 	}
-	close(stop)
-	if err := <-written; err != nil {
-		t.Fatal(err)
-	}
-	if n, err := c.checkPairs(); err != nil || n != pairs {
-		t.Errorf("at the end there are %d pairs (%v), %d were written", n, err, pairs)
-	}
+	return nil
 }
 
 // owners tells which storage owns each bucket, as the proof of a job says.

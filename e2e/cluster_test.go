@@ -129,15 +129,19 @@ func (c *cluster) waitFor(patience time.Duration, what string, holds func(ctx co
 	defer cancel()
 	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
+	var last error
 	for {
 		err := holds(ctx)
 		if err == nil {
 			return
 		}
+		if last == nil || ctx.Err() == nil { // else it only says that the time is over
+			last = err
+		}
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
-			c.t.Fatalf("waited %s for %s: %v", patience, what, err)
+			c.t.Fatalf("waited %s for %s: %v", patience, what, last)
 		}
 	}
 }

@@ -442,6 +442,8 @@ func testSnapshotSeesOldLoad(t *testing.T, st buckets.Store) {
 	equal(t, "now", now(t, st, 1), []string{"default/a=1", "default/b=1"})
 	ok(t, old.Close())
 	ok(t, newer.Close())
+	put(t, st, 3, 1, "default/d=3")
+	equal(t, "later", now(t, st, 1), []string{"default/a=1", "default/b=1", "default/d=3"})
 	ok(t, st.Leave([]buckets.ID{1}))
 	equal(t, "left", now(t, st, 1), nil)
 }

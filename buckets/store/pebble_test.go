@@ -143,6 +143,7 @@ func TestLeaveFreesSpace(t *testing.T) {
 				equal(t, "records of the snapshot", len(read(t, snap, 1)), 100)
 				ok(t, snap.Close())
 				ok(t, st.Apply(&buckets.Writes{}))
+				equal(t, "buckets still covered", len(st.covered), 0)
 			}
 			deadline := time.After(20 * time.Second)
 			for {

@@ -40,11 +40,12 @@ func TestRequestFaults(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		ask := func() (error, time.Duration) {
+		ask := func() (time.Duration, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
 			start := time.Now()
-			return router.Request(ctx, "storage.s1.pin", nil, nil), time.Since(start)
+			err := router.Request(ctx, "storage.s1.pin", nil, nil)
+			return time.Since(start), err
 		}
 		hook := func(f Fault) func(Call) Fault { return func(Call) Fault { return f } }
 		for _, f := range []struct {
@@ -64,7 +65,7 @@ func TestRequestFaults(t *testing.T) {
 		} {
 			c.SetFaults(f.faults)
 			calls.Store(0)
-			err, took := ask()
+			took, err := ask()
 			synctest.Wait()
 			if api.CodeOf(err) != f.code || took != f.took || calls.Load() != f.calls {
 				t.Errorf("%s: %v after %v and %d calls", f.name, err, took, calls.Load())
@@ -72,10 +73,10 @@ func TestRequestFaults(t *testing.T) {
 		}
 		c.SetFaults(Faults{})
 		c.Cut("s1")
-		err, _ := ask()
+		_, err := ask()
 		code(t, err, api.CodeTimeout)
 		c.Heal("s1")
-		if err, _ := ask(); err != nil {
+		if _, err := ask(); err != nil {
 			t.Fatal(err)
 		}
 	})

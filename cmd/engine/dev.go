@@ -16,11 +16,12 @@ import (
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets/store"
 	"github.com/pinion-mr/pinion/bus"
+	"github.com/pinion-mr/pinion/internal/cli"
 	"github.com/pinion-mr/pinion/pmr/node"
 	"github.com/pinion-mr/pinion/wasmhost"
 )
 
-func (c *common) devCommand() *cobra.Command {
+func (s *session) devCommand() *cobra.Command {
 	var dir, listen string
 	var storages int
 	cmd := &cobra.Command{
@@ -29,18 +30,18 @@ func (c *common) devCommand() *cobra.Command {
 		Long: "Runs a NATS server with JetStream on disk, a router and storages in one process. What was stored is\n" +
 			"there again after a restart with the same --dir. SIGTERM or Ctrl-C stops it.",
 		Example: "  engine dev\n  engine dev --dir /tmp/try --listen 127.0.0.1:0 --storages 1",
-		Args:    noArgs,
+		Args:    cli.WantArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if storages < 1 || storages > 64 {
-				return usageError{fmt.Errorf("--storages is %d; it must be 1 to 64", storages)}
+				return cli.Usagef("--storages is %d; it must be 1 to 64", storages)
 			}
-			return c.runDev(cmd.Context(), dir, listen, storages)
+			return s.runDev(cmd.Context(), dir, listen, storages)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "pinion-data", "folder of all files")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:4222", "address for clients; port 0 takes a free one")
 	cmd.Flags().IntVar(&storages, "storages", 3, "number of storages")
-	c.settingFlags(cmd)
+	s.settingFlags(cmd)
 	return cmd
 }
 
@@ -48,8 +49,8 @@ func (c *common) devCommand() *cobra.Command {
 const blockCache = 64 << 20
 
 // runDev runs all roles until ctx ends or one of them fails.
-func (c *common) runDev(ctx context.Context, dir, listen string, storages int) error {
-	log, err := c.logger()
+func (s *session) runDev(ctx context.Context, dir, listen string, storages int) error {
+	log, err := s.logger()
 	if err != nil {
 		return err
 	}
@@ -61,19 +62,19 @@ func (c *common) runDev(ctx context.Context, dir, listen string, storages int) e
 		return err
 	}
 	defer srv.Close()
-	c.embedded = srv
+	s.embedded = srv
 	host, err := wasmhost.New(ctx, wasmhost.Config{CacheDir: filepath.Join(dir, "compiled"), Log: log})
 	if err != nil {
 		return err
 	}
 	defer host.Close(context.WithoutCancel(ctx))
-	fmt.Fprintf(c.out, "export PINION_SERVER=%s\n", srv.URL())
-	if c.cluster != "dev" {
-		fmt.Fprintf(c.out, "export PINION_CLUSTER=%s\n", c.cluster)
+	fmt.Fprintf(s.stdout, "export PINION_SERVER=%s\n", srv.URL())
+	if s.options.Value("cluster") != "dev" {
+		fmt.Fprintf(s.stdout, "export PINION_CLUSTER=%s\n", s.options.Value("cluster"))
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	d := &dev{c: c, host: host, log: log, dir: dir, stop: cancel}
+	d := &dev{s: s, host: host, log: log, dir: dir, stop: cancel}
 	err = d.run(ctx, storages)
 	d.roles.Wait()
 	if err == nil && !errors.Is(context.Cause(ctx), context.Canceled) {
@@ -84,7 +85,7 @@ func (c *common) runDev(ctx context.Context, dir, listen string, storages int) e
 
 // dev is a cluster in one process. Every role has a connection of its own, as it would elsewhere.
 type dev struct {
-	c     *common
+	s     *session
 	host  *wasmhost.Host
 	log   *slog.Logger
 	dir   string
@@ -99,7 +100,7 @@ func (d *dev) run(ctx context.Context, storages int) error {
 		return err
 	}
 	if err := d.start(ctx, "router r1", true, func(ctx context.Context, cl *cluster) error {
-		return d.c.serveRouter(ctx, cl, router, storages)
+		return d.s.serveRouter(ctx, cl, router, storages)
 	}); err != nil {
 		return err
 	}
@@ -117,18 +118,18 @@ func (d *dev) run(ctx context.Context, storages int) error {
 	if err := d.awaitReady(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintln(d.c.out, "ready")
+	fmt.Fprintln(d.s.stdout, "ready")
 	<-ctx.Done()
 	return nil
 }
 
 // start opens the cluster for a role and runs it.
 func (d *dev) start(ctx context.Context, name string, create bool, serve func(context.Context, *cluster) error) error {
-	b, err := d.c.connect(ctx, name, d.log)
+	b, err := d.s.connect(ctx, name, d.log)
 	if err != nil {
 		return err
 	}
-	cl, err := d.c.openCluster(ctx, b, d.host, d.log, create)
+	cl, err := d.s.openCluster(ctx, b, d.host, d.log, create)
 	if err != nil {
 		b.Close()
 		d.stop(err)
@@ -145,7 +146,7 @@ func (d *dev) start(ctx context.Context, name string, create bool, serve func(co
 
 // awaitReady waits until every bucket has an owner that serves it, and says now and then what is missing.
 func (d *dev) awaitReady(ctx context.Context) error {
-	b, err := d.c.connect(ctx, "dev", d.log)
+	b, err := d.s.connect(ctx, "dev", d.log)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pinion-mr/pinion/bus"
+	"github.com/pinion-mr/pinion/internal/cli"
 )
 
 // natsFlags are the flags of an embedded server.
@@ -16,7 +17,7 @@ type natsFlags struct {
 	maxPayload                       sizeFlag
 }
 
-func (c *common) natsCommand() *cobra.Command {
+func (s *session) natsCommand() *cobra.Command {
 	var f natsFlags
 	cmd := &cobra.Command{
 		Use:   "nats --dir DIR",
@@ -24,8 +25,8 @@ func (c *common) natsCommand() *cobra.Command {
 		Long: "Runs a NATS server with JetStream on disk, every write synced before it is acknowledged. Several of\n" +
 			"them form a NATS cluster: give each a --cluster-listen and the others' addresses as --routes.",
 		Example: "  engine nats --dir /var/lib/pinion/nats --listen 127.0.0.1:4222",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.runNATS(cmd.Context(), f) },
+		Args:    cli.WantArgs(0, 0, ""),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return s.runNATS(cmd.Context(), f) },
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.dir, "dir", "", "folder of JetStream's files")
@@ -37,11 +38,11 @@ func (c *common) natsCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *common) runNATS(ctx context.Context, f natsFlags) error {
+func (s *session) runNATS(ctx context.Context, f natsFlags) error {
 	if f.dir == "" {
-		return usageError{fmt.Errorf("--dir is missing: the folder of JetStream's files")}
+		return cli.Usagef("--dir is missing: the folder of JetStream's files")
 	}
-	log, err := c.logger()
+	log, err := s.logger()
 	if err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func (c *common) runNATS(ctx context.Context, f natsFlags) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "export PINION_SERVER=%s\n", srv.URL())
+	fmt.Fprintf(s.stdout, "export PINION_SERVER=%s\n", srv.URL())
 	<-ctx.Done()
 	srv.Close()
 	return nil

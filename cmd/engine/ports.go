@@ -44,16 +44,16 @@ type cluster struct {
 }
 
 // openCluster opens the cluster's streams; with create, it makes those that are missing.
-func (c *common) openCluster(ctx context.Context, b *bus.Bus, host *wasmhost.Host, log *slog.Logger, create bool) (*cluster, error) {
+func (s *session) openCluster(ctx context.Context, b *bus.Bus, host *wasmhost.Host, log *slog.Logger, create bool) (*cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, clusterPatience)
 	defer cancel()
-	state, err := b.KV(ctx, kvState, create, max(c.settings.Replicas, 1))
+	state, err := b.KV(ctx, kvState, create, max(s.wanted.Replicas, 1))
 	if err != nil {
 		return nil, err
 	}
 	cl := &cluster{bus: b}
 	if create {
-		cl.settings, err = node.CreateSettings(ctx, state, c.cluster, c.settings, b.MaxPayload())
+		cl.settings, err = node.CreateSettings(ctx, state, s.options.Value("cluster"), s.wanted, b.MaxPayload())
 	} else {
 		cl.settings, err = node.LoadSettings(ctx, state)
 	}

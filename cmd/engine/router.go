@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,11 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/internal/cli"
 	"github.com/pinion-mr/pinion/pmr/node"
 	"github.com/pinion-mr/pinion/wasmhost"
 )
 
-func (c *common) routerCommand() *cobra.Command {
+func (s *session) routerCommand() *cobra.Command {
 	var id, dir string
 	var expect int
 	cmd := &cobra.Command{
@@ -25,24 +25,24 @@ func (c *common) routerCommand() *cobra.Command {
 		Long: "Takes jobs and drives pin, map and reduce; serves records; assigns buckets once enough storages have\n" +
 			"joined; purges the log. The first router creates the cluster: its buckets and replicas are fixed then.",
 		Example: "  engine router --server nats://127.0.0.1:4222 --expect 3",
-		Args:    noArgs,
+		Args:    cli.WantArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if expect < 1 {
-				return usageError{fmt.Errorf("--expect is %d; it must be at least 1", expect)}
+				return cli.Usagef("--expect is %d; it must be at least 1", expect)
 			}
-			return c.runRouter(cmd.Context(), cmp.Or(id, "r-"+strings.ToLower(rand.Text()[:8])), dir, expect)
+			return s.runRouter(cmd.Context(), cmp.Or(id, "r-"+strings.ToLower(rand.Text()[:8])), dir, expect)
 		},
 	}
 	cmd.Flags().StringVar(&id, "id", "", "name of this router (default: one is made)")
 	cmd.Flags().StringVar(&dir, "dir", "", "folder for compiled modules (default: in memory only)")
 	cmd.Flags().IntVar(&expect, "expect", 3, "storages that must have joined before buckets are assigned")
-	c.settingFlags(cmd)
+	s.settingFlags(cmd)
 	return cmd
 }
 
 // runRouter runs a router as a process of its own.
-func (c *common) runRouter(ctx context.Context, id, dir string, expect int) error {
-	log, err := c.logger()
+func (s *session) runRouter(ctx context.Context, id, dir string, expect int) error {
+	log, err := s.logger()
 	if err != nil {
 		return err
 	}
@@ -58,16 +58,16 @@ func (c *common) runRouter(ctx context.Context, id, dir string, expect int) erro
 		return err
 	}
 	defer host.Close(context.WithoutCancel(ctx))
-	b, err := c.connect(ctx, "router "+id, log)
+	b, err := s.connect(ctx, "router "+id, log)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	cl, err := c.openCluster(ctx, b, host, log, true)
+	cl, err := s.openCluster(ctx, b, host, log, true)
 	if err != nil {
 		return err
 	}
-	if state, err := cl.ports.Log.State(ctx); err == nil && state.Replicas == 1 && c.embedded == nil {
+	if state, err := cl.ports.Log.State(ctx); err == nil && state.Replicas == 1 && s.embedded == nil {
 		log.Warn("the log has one replica; it is as durable as that server's disk, and only if its sync_interval is always",
 			"remedy", "sync_interval: always in the JetStream configuration, or a NATS cluster and --replicas 3 for a new cluster")
 	}
@@ -77,12 +77,12 @@ func (c *common) runRouter(ctx context.Context, id, dir string, expect int) erro
 			return err
 		}
 	}
-	return c.serveRouter(ctx, cl, m, expect)
+	return s.serveRouter(ctx, cl, m, expect)
 }
 
 // serveRouter runs a router on an open cluster until ctx ends.
-func (c *common) serveRouter(ctx context.Context, cl *cluster, m api.Member, expect int) error {
-	r := node.NewRouter(node.RouterConfig{Member: m, Cluster: c.cluster, Settings: cl.settings, Expect: expect}, cl.ports)
+func (s *session) serveRouter(ctx context.Context, cl *cluster, m api.Member, expect int) error {
+	r := node.NewRouter(node.RouterConfig{Member: m, Cluster: s.options.Value("cluster"), Settings: cl.settings, Expect: expect}, cl.ports)
 	return withServices(ctx, func() (*services, error) { return serveRouter(cl.bus, r, cl.catalogue) }, r.Run)
 }
 
@@ -108,11 +108,11 @@ func member(id string, weight float64) api.Member {
 func checkID(id string) error {
 	for _, c := range []byte(id) {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return usageError{fmt.Errorf("--id %q: an id is made of a-z A-Z 0-9 _ -", id)}
+			return cli.Usagef("--id %q: an id is made of a-z A-Z 0-9 _ -", id)
 		}
 	}
 	if id == "" || len(id) > 64 {
-		return usageError{fmt.Errorf("--id %q: an id has 1 to 64 characters", id)}
+		return cli.Usagef("--id %q: an id has 1 to 64 characters", id)
 	}
 	return nil
 }

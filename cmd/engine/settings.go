@@ -12,13 +12,13 @@ import (
 )
 
 // settingFlags adds the flags that fix a new cluster's settings. Of an existing cluster they must agree.
-func (c *common) settingFlags(cmd *cobra.Command) {
+func (s *session) settingFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.IntVar(&c.settings.Buckets, "buckets", 0, fmt.Sprintf("number of buckets, fixed when the cluster is created (default %d)", node.DefaultBuckets))
-	f.IntVar(&c.settings.Replicas, "replicas", 0, "servers that hold each stream, fixed when the cluster is created (default 1)")
-	f.IntVar(&c.settings.MaxRecord, "max-record", 0, "largest key and value in bytes, fixed when the cluster is created (default 4 MiB, or what max_payload allows)")
-	f.Var(&durationFlag{&c.settings.DuplicateMS}, "duplicate-window", "time in which a repeated write is stored once, fixed when the cluster is created (default 2m0s)")
-	f.Var((*sizeFlag)(&c.settings.CheckpointBytes), "checkpoint-bytes", "log of a bucket beyond which it is checkpointed, fixed when the cluster is created (default 8MiB)")
+	f.IntVar(&s.wanted.Buckets, "buckets", 0, fmt.Sprintf("number of buckets, fixed when the cluster is created (default %d)", node.DefaultBuckets))
+	f.IntVar(&s.wanted.Replicas, "replicas", 0, "servers that hold each stream, fixed when the cluster is created (default 1)")
+	f.IntVar(&s.wanted.MaxRecord, "max-record", 0, "largest key and value in bytes, fixed when the cluster is created (default 4 MiB, or what max_payload allows)")
+	f.Var(&durationFlag{&s.wanted.DuplicateMS}, "duplicate-window", "time in which a repeated write is stored once, fixed when the cluster is created (default 2m0s)")
+	f.Var((*sizeFlag)(&s.wanted.CheckpointBytes), "checkpoint-bytes", "log of a bucket beyond which it is checkpointed, fixed when the cluster is created (default 8MiB)")
 }
 
 // durationFlag is a duration kept in milliseconds.

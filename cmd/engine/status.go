@@ -13,33 +13,36 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/internal/cli"
 )
 
-func (c *common) statusCommand() *cobra.Command {
+func (s *session) statusCommand() *cobra.Command {
 	var output string
-	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:     "status",
 		Short:   "Show how the cluster is",
 		Long:    "Shows members, positions, buckets, pins and what is wrong. Exits with 1 if anything is.",
 		Example: "  engine status\n  engine status --output json",
-		Args:    noArgs,
+		Args:    cli.WantArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "table" && output != "json" {
-				return usageError{fmt.Errorf("--output %q: it is table or json", output)}
+			if err := cli.OneOf("output", output, "table", "json"); err != nil {
+				return err
+			}
+			timeout, err := s.options.Timeout(10 * time.Second)
+			if err != nil {
+				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return c.status(ctx, output)
+			return s.status(ctx, output)
 		},
 	}
 	cmd.Flags().StringVar(&output, "output", "table", "table or json")
-	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "how long to wait")
 	return cmd
 }
 
-func (c *common) status(ctx context.Context, output string) error {
-	b, err := c.connect(ctx, "status", nil)
+func (s *session) status(ctx context.Context, output string) error {
+	b, err := s.connect(ctx, "status", nil)
 	if err != nil {
 		return err
 	}
@@ -49,11 +52,11 @@ func (c *common) status(ctx context.Context, output string) error {
 		return err
 	}
 	if output == "json" {
-		enc := json.NewEncoder(c.out)
+		enc := json.NewEncoder(s.stdout)
 		enc.SetIndent("", "  ")
 		err = enc.Encode(st)
 	} else {
-		err = printStatus(c.out, st)
+		err = printStatus(s.stdout, st)
 	}
 	if err == nil && !st.Healthy {
 		err = errors.New("the cluster is not healthy: " + strings.Join(st.Problems, "; "))

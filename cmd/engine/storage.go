@@ -10,15 +10,19 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets/store"
+	"github.com/pinion-mr/pinion/bus"
+	"github.com/pinion-mr/pinion/internal/cli"
 	"github.com/pinion-mr/pinion/pmr/node"
 	"github.com/pinion-mr/pinion/wasmhost"
 )
 
-func (c *common) storageCommand() *cobra.Command {
+func (s *session) storageCommand() *cobra.Command {
 	var id, dir string
 	var weight float64
 	cmd := &cobra.Command{
@@ -27,15 +31,15 @@ func (c *common) storageCommand() *cobra.Command {
 		Long: "Owns buckets of records and runs users' map functions on them. The folder is a cache of the log and\n" +
 			"the checkpoints: a storage that lost it loads its buckets again.",
 		Example: "  engine storage --id s1 --dir /var/lib/pinion/s1",
-		Args:    noArgs,
+		Args:    cli.WantArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
-				return usageError{errors.New("--dir is missing: the folder of this storage's files")}
+				return cli.Usagef("--dir is missing: the folder of this storage's files")
 			}
 			if weight < 0 {
-				return usageError{fmt.Errorf("--weight is %v; it may not be negative", weight)}
+				return cli.Usagef("--weight is %v; it may not be negative", weight)
 			}
-			return c.runStorage(cmd.Context(), id, dir, weight)
+			return s.runStorage(cmd.Context(), id, dir, weight)
 		},
 	}
 	cmd.Flags().StringVar(&id, "id", "", "name of this storage, its own for ever")
@@ -45,8 +49,8 @@ func (c *common) storageCommand() *cobra.Command {
 }
 
 // runStorage runs a storage as a process of its own.
-func (c *common) runStorage(ctx context.Context, id, dir string, weight float64) error {
-	log, err := c.logger()
+func (s *session) runStorage(ctx context.Context, id, dir string, weight float64) error {
+	log, err := s.logger()
 	if err != nil {
 		return err
 	}
@@ -58,16 +62,35 @@ func (c *common) runStorage(ctx context.Context, id, dir string, weight float64)
 		return err
 	}
 	defer host.Close(context.WithoutCancel(ctx))
-	b, err := c.connect(ctx, "storage "+id, log)
+	b, err := s.connect(ctx, "storage "+id, log)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	cl, err := c.openCluster(ctx, b, host, log, false)
+	cl, err := s.awaitCluster(ctx, b, host, log)
 	if err != nil {
 		return err
 	}
 	return serveStorageIn(ctx, cl, storageConfig{id: id, dir: dir, weight: weight, workers: node.NewWorkers(runtime.NumCPU()), log: log})
+}
+
+// routerPatience is how long a storage that is started before the first router waits for it.
+const routerPatience = 30 * time.Second
+
+// awaitCluster opens the cluster, once a router has created it.
+func (s *session) awaitCluster(ctx context.Context, b *bus.Bus, host *wasmhost.Host, log *slog.Logger) (*cluster, error) {
+	for began := time.Now(); ; {
+		cl, err := s.openCluster(ctx, b, host, log, false)
+		if api.CodeOf(err) != api.CodeNoSuchCluster || time.Since(began) > routerPatience {
+			return cl, err
+		}
+		log.Warn("waiting for a router to create the cluster", "reason", err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // storageConfig is what a storage needs beside its cluster.

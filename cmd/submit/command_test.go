@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pinion-mr/pinion/internal/cli"
 )
 
 // outcome is what a run of the program left behind.
@@ -68,7 +70,7 @@ func TestWrongUsage(t *testing.T) {
 		{"spaces --config " + dir + "/none.yaml", "no such file"},
 	} {
 		got := call(t, "", strings.Fields(tc.args)...)
-		if got.code != exitUsage || got.stdout != "" || !strings.Contains(got.stderr, tc.want) || strings.Count(got.stderr, "\n") != 1 {
+		if got.code != cli.ExitUsage || got.stdout != "" || !strings.Contains(got.stderr, tc.want) || strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("submit %s: exit %d, stdout %q, stderr %q; want exit 2 and %q", tc.args, got.code, got.stdout, got.stderr, tc.want)
 		}
 	}
@@ -89,7 +91,7 @@ func TestFailuresWithoutServer(t *testing.T) {
 		{"module add " + text, "text.wasm: the module cannot be used"},
 	} {
 		got := call(t, "", strings.Fields(tc.args)...)
-		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, tc.want) {
+		if got.code != cli.ExitFailed || got.stdout != "" || !strings.Contains(got.stderr, tc.want) {
 			t.Errorf("submit %s: %+v; want exit 1 and %q", tc.args, got, tc.want)
 		}
 	}
@@ -103,7 +105,7 @@ func TestNoServer(t *testing.T) {
 	for _, args := range []string{"spaces", "run wordcount", "import " + file, "export", "put k v", "get k", "module list"} {
 		begin := time.Now()
 		got := call(t, "", append(strings.Fields(args), "--server", "nats://127.0.0.1:1")...)
-		if got.code != exitFailed || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 ||
+		if got.code != cli.ExitFailed || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 ||
 			!strings.Contains(got.stderr, "no NATS server answers at nats://127.0.0.1:1") || !strings.Contains(got.stderr, "engine dev") {
 			t.Errorf("submit %s: %+v", args, got)
 		}
@@ -122,7 +124,7 @@ func TestHelp(t *testing.T) {
 		}
 		got := call(t, "", append(path, "--help")...)
 		for _, want := range []string{"Examples:\n  submit", "Exit status:\n  0 ", "--server"} {
-			if got.code != exitDone || !strings.Contains(got.stdout, want) {
+			if got.code != cli.ExitDone || !strings.Contains(got.stdout, want) {
 				t.Errorf("submit %s --help: exit %d, no %q", strings.Join(path, " "), got.code, want)
 			}
 		}
@@ -145,11 +147,11 @@ func TestOptionsPrecedence(t *testing.T) {
 	if err := s.rootCommand().ParseFlags([]string{"--server", "nats://flag"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.options.settle(); err != nil {
+	if err := s.options.Settle(); err != nil {
 		t.Fatal(err)
 	}
 	for flag, want := range map[string]string{"server": "nats://flag", "cluster": "env", "timeout": "7s", "creds": ""} {
-		if got := *s.options.values[flag]; got != want {
+		if got := s.options.Value(flag); got != want {
 			t.Errorf("%s is %q, want %q", flag, got, want)
 		}
 	}
@@ -157,11 +159,11 @@ func TestOptionsPrecedence(t *testing.T) {
 
 func TestModuleCheck(t *testing.T) {
 	good := call(t, "", "module", "check", "../../plugins/builtin/wordcount.wasm")
-	if good.code != exitDone || !strings.Contains(good.stdout, "kind       reactor") || !strings.Contains(good.stdout, "map") {
+	if good.code != cli.ExitDone || !strings.Contains(good.stdout, "kind       reactor") || !strings.Contains(good.stdout, "map") {
 		t.Errorf("%+v", good)
 	}
 	asJSON := call(t, "", "module", "check", "../../plugins/builtin/wordcount.wasm", "--output", "json")
-	if asJSON.code != exitDone || !strings.Contains(asJSON.stdout, `"kind":"reactor"`) {
+	if asJSON.code != cli.ExitDone || !strings.Contains(asJSON.stdout, `"kind":"reactor"`) {
 		t.Errorf("%+v", asJSON)
 	}
 	bare := filepath.Join(t.TempDir(), "bare.wasm")
@@ -169,7 +171,7 @@ func TestModuleCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := call(t, "", "module", "check", bare)
-	if bad.code != exitFailed || strings.Count(bad.stderr, "\n") < 3 || !strings.Contains(bad.stderr, "bare.wasm: it does not export pmr_alloc") ||
+	if bad.code != cli.ExitFailed || strings.Count(bad.stderr, "\n") < 3 || !strings.Contains(bad.stderr, "bare.wasm: it does not export pmr_alloc") ||
 		!strings.Contains(bad.stderr, "cannot be used: 3 faults") {
 		t.Errorf("%+v", bad)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pinion-mr/pinion"
 	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/internal/cli"
 )
 
 func (s *session) exportCommand() *cobra.Command {
@@ -28,7 +29,7 @@ Formats:
 Assigned keys ascend in the order of the log, so lines that were imported come out in their order.`,
 		Example: "  submit export > all.txt\n" +
 			"  submit export --space events --format ndjson | gzip > events.ndjson.gz",
-		Args: wantArgs(0, 0, ""),
+		Args: cli.WantArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.export(cmd.Context(), space, form) },
 	}
 	cmd.Flags().StringVar(&space, "space", "", "space to read (default \"default\")")
@@ -37,13 +38,13 @@ Assigned keys ascend in the order of the log, so lines that were imported come o
 }
 
 func (s *session) export(ctx context.Context, space, form string) error {
-	if err := s.options.settle(); err != nil {
+	if err := s.options.Settle(); err != nil {
 		return err
 	}
-	if err := oneOf("format", form, "lines", "ndjson"); err != nil {
+	if err := cli.OneOf("format", form, "lines", "ndjson"); err != nil {
 		return err
 	}
-	timeout, err := s.options.timeout(jobTimeout)
+	timeout, err := s.options.Timeout(jobTimeout)
 	if err != nil {
 		return err
 	}

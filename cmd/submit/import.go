@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pinion-mr/pinion"
+	"github.com/pinion-mr/pinion/internal/cli"
 )
 
 // importOptions are the flags of import.
@@ -41,7 +42,7 @@ not everything was imported.`,
 		Example: "  submit import access.log\n" +
 			"  zcat old.gz | submit import -\n" +
 			"  submit import --space events --key id events-*.ndjson.zst",
-		Args: wantArgs(1, -1, "a FILE or - for stdin"),
+		Args: cli.WantArgs(1, -1, "a FILE or - for stdin"),
 		RunE: func(cmd *cobra.Command, files []string) error { return s.importFiles(cmd.Context(), o, files) },
 	}
 	f := cmd.Flags()
@@ -62,15 +63,15 @@ type importItem struct {
 // items checks everything that can be known before a server is asked.
 func (o importOptions) items(files []string) ([]importItem, error) {
 	if o.format != "" {
-		if err := oneOf("format", o.format, "lines", "ndjson"); err != nil {
+		if err := cli.OneOf("format", o.format, "lines", "ndjson"); err != nil {
 			return nil, err
 		}
 	}
-	if err := oneOf("output", o.output, "text", "json"); err != nil {
+	if err := cli.OneOf("output", o.output, "text", "json"); err != nil {
 		return nil, err
 	}
 	if o.skipBad < 0 {
-		return nil, usagef("--skip-bad is %d; it may not be negative", o.skipBad)
+		return nil, cli.Usagef("--skip-bad is %d; it may not be negative", o.skipBad)
 	}
 	var items []importItem
 	stdins := 0
@@ -83,12 +84,12 @@ func (o importOptions) items(files []string) ([]importItem, error) {
 			item.format = formatOf(path)
 		}
 		if o.key != "" && item.format != "ndjson" {
-			return nil, usagef("--key needs records with fields, but %s is read as %s: give --format ndjson if it is", path, item.format)
+			return nil, cli.Usagef("--key needs records with fields, but %s is read as %s: give --format ndjson if it is", path, item.format)
 		}
 		items = append(items, item)
 	}
 	if stdins > 1 {
-		return nil, usagef("stdin (-) can be read only once")
+		return nil, cli.Usagef("stdin (-) can be read only once")
 	}
 	for i, path := range files {
 		var err error
@@ -100,7 +101,7 @@ func (o importOptions) items(files []string) ([]importItem, error) {
 }
 
 func (s *session) importFiles(ctx context.Context, o importOptions, files []string) error {
-	if err := s.options.settle(); err != nil {
+	if err := s.options.Settle(); err != nil {
 		return err
 	}
 	items, err := o.items(files)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pinion-mr/pinion"
 	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/internal/cli"
 	"github.com/pinion-mr/pinion/plugins"
 )
 
@@ -28,7 +29,7 @@ func (s *session) moduleCommand() *cobra.Command {
 			"  submit module add mine.wasm --reduce sum\n" +
 			"  submit module list",
 	}
-	group(cmd, s.moduleCheckCommand(), s.moduleAddCommand(), s.moduleListCommand(), s.moduleShowCommand(), s.moduleRemoveCommand())
+	cli.Group(cmd, s.moduleCheckCommand(), s.moduleAddCommand(), s.moduleListCommand(), s.moduleShowCommand(), s.moduleRemoveCommand())
 	return cmd
 }
 
@@ -39,9 +40,9 @@ func (s *session) moduleCheckCommand() *cobra.Command {
 		Short:   "Say what a module file is, or all that is wrong with it",
 		Long:    "Say what a module file is, or all that is wrong with it. No server is needed.",
 		Example: "  submit module check mine.wasm",
-		Args:    wantArgs(1, 1, "a FILE"),
+		Args:    cli.WantArgs(1, 1, "a FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := oneOf("output", output, "text", "json"); err != nil {
+			if err := cli.OneOf("output", output, "text", "json"); err != nil {
 				return err
 			}
 			_, m, err := readModule(args[0])
@@ -118,7 +119,7 @@ func (s *session) moduleAddCommand() *cobra.Command {
 			"a version it gets the next whole number. A version that exists with other bytes is refused.",
 		Example: "  submit module add mine.wasm --reduce sum\n" +
 			"  submit module add build/out.wasm --name mine@1.2",
-		Args: wantArgs(1, 1, "a FILE"),
+		Args: cli.WantArgs(1, 1, "a FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.addModule(cmd.Context(), args[0], name, reduce, output)
 		},
@@ -138,7 +139,7 @@ func (s *session) addModule(ctx context.Context, path, name, reduce, output stri
 	}
 	ref, err := plugins.ParseRef(name)
 	if err != nil || ref.Digest != "" {
-		return usagef("--name %q is no NAME or NAME@VERSION: a name has 1 to 64 of a-z 0-9 _ -", name)
+		return cli.Usagef("--name %q is no NAME or NAME@VERSION: a name has 1 to 64 of a-z 0-9 _ -", name)
 	}
 	file, _, err := readModule(path)
 	if err != nil {
@@ -192,7 +193,7 @@ func (s *session) moduleListCommand() *cobra.Command {
 		Use:     "list",
 		Short:   "List the catalogue",
 		Example: "  submit module list\n  submit module list --output json",
-		Args:    wantArgs(0, 0, ""),
+		Args:    cli.WantArgs(0, 0, ""),
 	}, func(ctx context.Context, client *pinion.Client, output string, _ []string) error {
 		modules, err := client.Modules(ctx)
 		if err != nil {
@@ -221,7 +222,7 @@ func (s *session) moduleShowCommand() *cobra.Command {
 		Short:   "Show one module",
 		Long:    "Show one module: a NAME (its newest version), NAME@VERSION or a digest.",
 		Example: "  submit module show wordcount\n  submit module show mine@1.2 --output json",
-		Args:    wantArgs(1, 1, "a MODULE"),
+		Args:    cli.WantArgs(1, 1, "a MODULE"),
 	}, func(ctx context.Context, client *pinion.Client, output string, args []string) error {
 		m, err := client.Module(ctx, args[0])
 		if err != nil {
@@ -240,7 +241,7 @@ func (s *session) moduleRemoveCommand() *cobra.Command {
 		Short:   "Take a module out of the catalogue",
 		Long:    "Take NAME@VERSION, or with NAME all of its versions, out of the catalogue. Jobs that run are not touched.",
 		Example: "  submit module remove mine@1.1\n  submit module remove mine",
-		Args:    wantArgs(1, 1, "a MODULE"),
+		Args:    cli.WantArgs(1, 1, "a MODULE"),
 	}, func(ctx context.Context, client *pinion.Client, output string, args []string) error {
 		if err := client.RemoveModule(ctx, args[0]); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
+	"github.com/pinion-mr/pinion/internal/cli"
 )
 
 // recordPatience bounds the commands of one record, and of the catalogue.
@@ -38,10 +39,10 @@ func (o *recordOptions) register(cmd *cobra.Command, spaced bool) {
 
 // prepare settles the common flags and checks the others.
 func (s *session) prepare(output string) error {
-	if err := s.options.settle(); err != nil {
+	if err := s.options.Settle(); err != nil {
 		return err
 	}
-	return oneOf("output", output, "text", "json")
+	return cli.OneOf("output", output, "text", "json")
 }
 
 func (s *session) putCommand() *cobra.Command {
@@ -53,7 +54,7 @@ func (s *session) putCommand() *cobra.Command {
 			"When the command ends, the record is stored; stderr says at which log position." + keyHelp,
 		Example: "  submit put greeting hello\n" +
 			"  submit put --space pictures logo - < logo.png",
-		Args: wantArgs(1, 2, "a KEY and perhaps a VALUE"),
+		Args: cli.WantArgs(1, 2, "a KEY and perhaps a VALUE"),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.put(cmd.Context(), o, args) },
 	}
 	o.register(cmd, true)
@@ -65,7 +66,7 @@ func (s *session) put(ctx context.Context, o recordOptions, args []string) error
 		return err
 	}
 	if _, assigned := parseAssigned(args[0]); assigned {
-		return usagef("the key %s has the form of assigned keys, which only the log gives", args[0])
+		return cli.Usagef("the key %s has the form of assigned keys, which only the log gives", args[0])
 	}
 	key := keyArgument(args[0])
 	var value []byte
@@ -109,7 +110,7 @@ func (s *session) getCommand() *cobra.Command {
 		Long: "Print the value of one record, as it is; on a terminal a line feed follows. Every write that was\n" +
 			"acknowledged before is seen." + keyHelp,
 		Example: "  submit get greeting\n  submit get '#48113.0.17' --output json",
-		Args:    wantArgs(1, 1, "a KEY"),
+		Args:    cli.WantArgs(1, 1, "a KEY"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.get(cmd.Context(), o, args[0]) },
 	}
 	o.register(cmd, true)
@@ -150,7 +151,7 @@ func (s *session) deleteCommand() *cobra.Command {
 		Short:   "Remove one record",
 		Long:    "Remove one record. That there is none is no error." + keyHelp,
 		Example: "  submit delete greeting\n  submit delete --space logs '#48113.0.17'",
-		Args:    wantArgs(1, 1, "a KEY"),
+		Args:    cli.WantArgs(1, 1, "a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := s.prepare(o.output); err != nil {
 				return err
@@ -175,7 +176,7 @@ func (s *session) spacesCommand() *cobra.Command {
 		Short:   "List the spaces",
 		Long:    "List the spaces that were created or hold records, by name, one a line.",
 		Example: "  submit spaces",
-		Args:    wantArgs(0, 0, ""),
+		Args:    cli.WantArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := s.prepare(o.output); err != nil {
 				return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pinion-mr/pinion"
 	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/internal/cli"
 	"github.com/pinion-mr/pinion/plugins"
 )
 
@@ -57,7 +58,7 @@ Ctrl-C cancels the job.`,
 			"  submit run grep -p pattern=ERROR --space logs --output tsv\n" +
 			"  submit run ./mine.wasm --reduce module --output ndjson > rows.ndjson\n" +
 			"  submit run none --reduce count",
-		Args: wantArgs(1, 2, "a MODULE and perhaps a FUNCTION"),
+		Args: cli.WantArgs(1, 2, "a MODULE and perhaps a FUNCTION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.run(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
@@ -86,23 +87,23 @@ func (o runOptions) job(args []string) (pinion.Job, error) {
 		job.Module = ""
 	}
 	for _, check := range []error{
-		oneOf("mode", o.mode, "hold"),
-		oneOf("sort", o.sort, "key", "-key", "value", "-value", "none"),
+		cli.OneOf("mode", o.mode, "hold"),
+		cli.OneOf("sort", o.sort, "key", "-key", "value", "-value", "none"),
 	} {
 		if check != nil {
 			return job, check
 		}
 	}
 	if o.output != "" {
-		if err := oneOf("output", o.output, outputs...); err != nil {
+		if err := cli.OneOf("output", o.output, outputs...); err != nil {
 			return job, err
 		}
 	}
 	if o.limit < 0 || o.attempts < 0 {
-		return job, usagef("--limit and --attempts may not be negative")
+		return job, cli.Usagef("--limit and --attempts may not be negative")
 	}
 	if job.Module == "" && (job.Function != "" || job.Combine != "" || len(o.params) > 0) {
-		return job, usagef("MODULE %s has no functions: FUNCTION, --combine and -p need a module", noModule)
+		return job, cli.Usagef("MODULE %s has no functions: FUNCTION, --combine and -p need a module", noModule)
 	}
 	var err error
 	job.Params, err = params(o.params)
@@ -114,10 +115,10 @@ func params(pairs []string) (map[string][]byte, error) {
 	for _, pair := range pairs {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return nil, usagef("-p %q is not name=value", pair)
+			return nil, cli.Usagef("-p %q is not name=value", pair)
 		}
 		if _, twice := values[name]; twice {
-			return nil, usagef("-p %s is given twice", name)
+			return nil, cli.Usagef("-p %s is given twice", name)
 		}
 		values[name] = []byte(value)
 	}
@@ -125,14 +126,14 @@ func params(pairs []string) (map[string][]byte, error) {
 }
 
 func (s *session) run(ctx context.Context, o runOptions, args []string) error {
-	if err := s.options.settle(); err != nil {
+	if err := s.options.Settle(); err != nil {
 		return err
 	}
 	job, err := o.job(args)
 	if err != nil {
 		return err
 	}
-	if job.Timeout, err = s.options.timeout(jobTimeout); err != nil {
+	if job.Timeout, err = s.options.Timeout(jobTimeout); err != nil {
 		return err
 	}
 	var file []byte

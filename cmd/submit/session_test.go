@@ -14,6 +14,7 @@ import (
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
 	"github.com/pinion-mr/pinion/bus"
+	"github.com/pinion-mr/pinion/internal/cli"
 )
 
 // router answers as a cluster without storages would, over a real server.
@@ -132,7 +133,7 @@ func TestRun(t *testing.T) {
 		r.rows = append(r.rows, api.Row{Key: api.Bytes(fmt.Sprint("k", i)), Value: api.IntValue(int64(i))})
 	}
 	got := call(t, "", "run", "wordcount", "--reduce", "sum", "--sort", "-value", "--limit", "5", "-p", "a=1=2", "-p", "b=", "--space", "logs", "--timeout", "90s")
-	if got.code != exitDone || got.stdout != "k0\t0\nk1\t1\nk2\t2\nk3\t3\nk4\t4\n" || got.stderr != proofLine {
+	if got.code != cli.ExitDone || got.stdout != "k0\t0\nk1\t1\nk2\t2\nk3\t3\nk4\t4\n" || got.stderr != proofLine {
 		t.Errorf("%+v", got)
 	}
 	req := r.job
@@ -157,11 +158,11 @@ func TestRunFails(t *testing.T) {
 	r := newRouter(t)
 	r.failed = api.Errorf(api.CodeUnknownModule, "there is no module wordcuont").WithHint("did you mean wordcount?")
 	got := call(t, "", "run", "wordcuont")
-	if got.code != exitFailed || got.stdout != "" || got.stderr != "submit: there is no module wordcuont (did you mean wordcount?)\n" {
+	if got.code != cli.ExitFailed || got.stdout != "" || got.stderr != "submit: there is no module wordcuont (did you mean wordcount?)\n" {
 		t.Errorf("%+v", got)
 	}
 	got = call(t, "", "run", "wordcount", "--cluster", "nowhere")
-	if got.code != exitFailed || !strings.Contains(got.stderr, `no cluster "nowhere"`) {
+	if got.code != cli.ExitFailed || !strings.Contains(got.stderr, `no cluster "nowhere"`) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -169,7 +170,7 @@ func TestRunFails(t *testing.T) {
 func TestRunUploadsAFile(t *testing.T) {
 	r := newRouter(t)
 	got := call(t, "", "run", "../../plugins/builtin/wordcount.wasm")
-	if got.code != exitDone || len(r.job.Module) != 64 {
+	if got.code != cli.ExitDone || len(r.job.Module) != 64 {
 		t.Fatalf("%+v, module %q", got, r.job.Module)
 	}
 	store, err := r.bus.Objects(t.Context(), "MODULES", false, 0)
@@ -184,16 +185,16 @@ func TestRunUploadsAFile(t *testing.T) {
 func TestExport(t *testing.T) {
 	r := newRouter(t)
 	got := call(t, "", "export")
-	if got.code != exitDone || got.stdout != "" || got.stderr != proofLine {
+	if got.code != cli.ExitDone || got.stdout != "" || got.stderr != proofLine {
 		t.Errorf("nothing: %+v", got)
 	}
 	for _, v := range []string{"one", "two", "three"} {
 		r.rows = append(r.rows, api.Row{Key: api.Bytes(v), Value: api.BytesValue([]byte(v))})
 	}
-	if got := call(t, "", "export"); got.code != exitDone || got.stdout != "one\ntwo\nthree\n" {
+	if got := call(t, "", "export"); got.code != cli.ExitDone || got.stdout != "one\ntwo\nthree\n" {
 		t.Errorf("lines: %+v", got)
 	}
-	if got := call(t, "", "export", "--format", "ndjson"); got.code != exitDone || !strings.HasPrefix(got.stdout, "{\"key\":\"one\",\"value\":\"one\"}\n{") {
+	if got := call(t, "", "export", "--format", "ndjson"); got.code != cli.ExitDone || !strings.HasPrefix(got.stdout, "{\"key\":\"one\",\"value\":\"one\"}\n{") {
 		t.Errorf("ndjson: %+v", got)
 	}
 	if r.job.Reduce != "none" || r.job.Sort != "key" {
@@ -211,14 +212,14 @@ func TestImport(t *testing.T) {
 		}
 	}
 	got := call(t, "three\n", "import", lines, "-", "--output", "json")
-	if got.code != exitDone || !strings.HasPrefix(got.stderr, "imported 3 records, 11 B, ") || !strings.HasPrefix(got.stdout, `{"records":3,"bytes":11,"skipped":0,`) {
+	if got.code != cli.ExitDone || !strings.HasPrefix(got.stderr, "imported 3 records, 11 B, ") || !strings.HasPrefix(got.stdout, `{"records":3,"bytes":11,"skipped":0,`) {
 		t.Errorf("lines: %+v", got)
 	}
 	if all := r.records("default"); fmt.Sprint(all) != "[=one =two =three]" {
 		t.Errorf("stored %q", all)
 	}
 	got = call(t, "", "import", events, "--key", "id", "--space", "events")
-	if got.code != exitFailed || got.stdout != "" || !strings.HasPrefix(got.stderr, "stopped; stored 2 records, ") ||
+	if got.code != cli.ExitFailed || got.stdout != "" || !strings.HasPrefix(got.stderr, "stopped; stored 2 records, ") ||
 		!strings.Contains(got.stderr, "e.ndjson:4: NaN is not JSON") || !strings.Contains(got.stderr, "--skip-bad") {
 		t.Errorf("ndjson: %+v", got)
 	}
@@ -226,7 +227,7 @@ func TestImport(t *testing.T) {
 		t.Errorf("stored %q", all)
 	}
 	got = call(t, "", "import", events, "--key", "id", "--space", "skipped", "--skip-bad", "1")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "left out: ") || !strings.Contains(got.stderr, "imported 3 records") ||
+	if got.code != cli.ExitFailed || !strings.Contains(got.stderr, "left out: ") || !strings.Contains(got.stderr, "imported 3 records") ||
 		!strings.HasSuffix(got.stderr, "submit: 1 bad line left out\n") {
 		t.Errorf("skipping: %+v", got)
 	}
@@ -234,11 +235,11 @@ func TestImport(t *testing.T) {
 		t.Errorf("stored %q", all)
 	}
 	got = call(t, "a\n"+strings.Repeat("x", 100_001)+"\nb\n", "import", "-", "--space", "big")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "stdin:2: the line has 100001 bytes; the limit max_record is 100000") {
+	if got.code != cli.ExitFailed || !strings.Contains(got.stderr, "stdin:2: the line has 100001 bytes; the limit max_record is 100000") {
 		t.Errorf("big: %+v", got)
 	}
 	got = call(t, "", "import", lines, "--space", "no space")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "space's name") {
+	if got.code != cli.ExitFailed || !strings.Contains(got.stderr, "space's name") {
 		t.Errorf("bad space: %+v", got)
 	}
 }
@@ -258,7 +259,7 @@ func TestImportStopped(t *testing.T) {
 	}()
 	var stdout, stderr strings.Builder
 	code := submit(ctx, []string{"import", "-"}, in, &stdout, &stderr)
-	if code != exitFailed || !strings.HasPrefix(stderr.String(), "stopped; stored 2 records, ") ||
+	if code != cli.ExitFailed || !strings.HasPrefix(stderr.String(), "stopped; stored 2 records, ") ||
 		!strings.HasSuffix(stderr.String(), "submit: stdin: stopped after line 2: context canceled\n") {
 		t.Errorf("exit %d, stderr %q", code, stderr.String())
 	}
@@ -315,7 +316,7 @@ func TestModules(t *testing.T) {
 	serve(r, "module.show", func(req api.ModuleRequest) (api.Module, error) { return m, nil })
 	serve(r, "module.remove", func(req api.ModuleRequest) (api.Empty, error) { return api.Empty{}, nil })
 	got := call(t, "", "module", "add", "../../plugins/builtin/wordcount.wasm", "--name", "mine@7", "--reduce", "sum")
-	if got.code != exitDone || !strings.Contains(got.stdout, "version    1") || added.Name != "mine" || added.Version != "7" || added.Reduce != "sum" {
+	if got.code != cli.ExitDone || !strings.Contains(got.stdout, "version    1") || added.Name != "mine" || added.Version != "7" || added.Reduce != "sum" {
 		t.Errorf("%+v, asked for %+v", got, added)
 	}
 	for args, want := range map[string]string{
@@ -325,7 +326,7 @@ func TestModules(t *testing.T) {
 		"module show mine --output json":   `{"name":"mine","version":"1"`,
 		"module remove mine --output json": `{"removed":"mine"}`,
 	} {
-		if got := call(t, "", strings.Fields(args)...); got.code != exitDone || !strings.Contains(got.stdout, want) {
+		if got := call(t, "", strings.Fields(args)...); got.code != cli.ExitDone || !strings.Contains(got.stdout, want) {
 			t.Errorf("submit %s: %+v, want %q", args, got, want)
 		}
 	}

@@ -21,6 +21,7 @@ var rooms = map[string][]string{
 	"bus/internal/conformance": {"api", "bus"},
 	"guest":                    {},
 	"internal/arch":            {},
+	"internal/cli":             {"", "api"},
 	"internal/devengine":       {},
 	"plugins":                  {"api", "plugins/builtin", "plugins/wasm"},
 	"plugins/builtin":          {},
@@ -34,7 +35,7 @@ var rooms = map[string][]string{
 	"e2e":            {anything},
 	"bench":          {"", "bus", "internal/devengine"},
 	"examples/demo":  {"internal/devengine"}, // else it uses the programs, as a user does
-	"examples/wasm":  {}, // only tests
+	"examples/wasm":  {},                     // only tests
 	"examples/wasm/": {"guest"},
 }
 
@@ -61,9 +62,9 @@ var owners = map[string][]string{
 	"github.com/cespare/xxhash":         {"buckets", "pmr"},
 	"github.com/klauspost/compress":     {"buckets/store", "bus", "cmd"},
 	"github.com/schollz/progressbar":    {"cmd"},
-	"github.com/spf13":                  {"cmd"},
+	"github.com/spf13":                  {"cmd", "internal/cli"},
 	"golang.org/x/term":                 {"cmd"},
-	"gopkg.in/yaml.v3":                  {"cmd"},
+	"gopkg.in/yaml.v3":                  {"internal/cli"},
 	"pgregory.net/rapid":                {testsOnly},
 	"go.uber.org/goleak":                {testsOnly},
 	"github.com/anishathalye/porcupine": {testsOnly},
