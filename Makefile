@@ -72,9 +72,9 @@ fmt: $(GOFUMPT) ## Format all Go files
 	go mod tidy
 
 tidy-check: $(GOFUMPT) ## Check that make fmt would change nothing
-	go mod tidy -diff
 	@unformatted="$$($(TOOLS)/gofumpt -l $$(git ls-files --cached --others --exclude-standard --deduplicate '*.go' | while read -r f; do [ ! -e "$$f" ] || echo "$$f"; done))"; \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:" >&2; echo "$$unformatted" >&2; exit 1; fi
+	go mod tidy -diff
 
 # Every committed .wasm has its source beside it, the built-in ones in examples/wasm.
 define each_wasm

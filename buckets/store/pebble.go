@@ -108,7 +108,7 @@ func (p *Pebble) begin() error {
 	if err := errors.Join(p.readers.check(), p.health.check()); err != nil {
 		return err
 	}
-	if true {
+	if len(p.covered) == 0 {
 		return nil
 	}
 	var spans []span
