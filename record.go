@@ -19,7 +19,7 @@ func (c *Client) Put(ctx context.Context, space string, key, value []byte) (seq 
 		if err != nil {
 			return 0, err
 		}
-		if err := checkRecord(key, value, s.MaxRecord); err != nil {
+		if err := buckets.CheckRecord(key, value, s.MaxRecord); err != nil {
 			return 0, err
 		}
 	}
@@ -53,16 +53,4 @@ func (c *Client) Spaces(ctx context.Context) ([]string, error) {
 // CreateSpace makes a space known, also while it holds no record; one that exists is no error.
 func (c *Client) CreateSpace(ctx context.Context, space string) error {
 	return c.request(ctx, "space.create", api.SpaceRequest{Space: space}, nil)
-}
-
-// checkRecord refuses a record over the limits of key and record.
-func checkRecord(key, value []byte, maxRecord int) error {
-	if len(key) > buckets.MaxKey {
-		return api.Errorf(api.CodeRecordTooBig, "the key has %d bytes; the limit is %d", len(key), buckets.MaxKey)
-	}
-	if n := len(key) + len(value); n > maxRecord {
-		return api.Errorf(api.CodeRecordTooBig, "the record has %d bytes (key %d, value %d); the limit max_record is %d",
-			n, len(key), len(value), maxRecord)
-	}
-	return nil
 }

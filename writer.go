@@ -173,7 +173,7 @@ func (w *Writer) check(key, value []byte) error {
 	if w.err != nil {
 		return w.failure(w.err)
 	}
-	return checkRecord(key, value, w.settings.MaxRecord)
+	return buckets.CheckRecord(key, value, w.settings.MaxRecord)
 }
 
 func (b *batch) add(flags uint32, key, value []byte) {

@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"fmt"
+	"maps"
 )
 
 // Code is a stable upper-case word that programs may match.
@@ -33,7 +34,7 @@ const (
 	CodeLimitExceeded   Code = "LIMIT_EXCEEDED" // a setting's limit; the message names the setting
 	CodeResultTooLarge  Code = "RESULT_TOO_LARGE"
 
-	CodeBusy       Code = "BUSY"        // not now: try again after RetryMS
+	CodeBusy       Code = "BUSY"        // not now: try again
 	CodeNoCut      Code = "NO_CUT"      // the storage holds no snapshot of that cut
 	CodePMRExpired Code = "PMR_EXPIRED" // the pin is gone: the attempt is void
 	CodeNoOwner    Code = "NO_OWNER"    // buckets that no storage owns
@@ -68,19 +69,20 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// WithHint returns e with its hint set.
+// WithHint returns a copy of e with its hint set.
 func (e *Error) WithHint(format string, args ...any) *Error {
-	e.Hint = fmt.Sprintf(format, args...)
-	return e
+	c := *e
+	c.Hint = fmt.Sprintf(format, args...)
+	return &c
 }
 
-// With returns e with one more detail.
+// With returns a copy of e with one more detail. An error may be shared, so e stays as it is.
 func (e *Error) With(key, value string) *Error {
-	if e.Details == nil {
-		e.Details = map[string]string{}
-	}
-	e.Details[key] = value
-	return e
+	c := *e
+	c.Details = make(map[string]string, len(e.Details)+1)
+	maps.Copy(c.Details, e.Details)
+	c.Details[key] = value
+	return &c
 }
 
 // CodeOf returns the code of the first Error in err's chain, INTERNAL for any other error, "" for nil.

@@ -56,7 +56,7 @@ type JobStats struct {
 	Millis   int64             `json:"millis"`
 	Module   string            `json:"module,omitempty"` // sha256 of the module that ran
 	Counters map[string]int64  `json:"counters,omitempty"`
-	Pinned   []PinnedOnStorage `json:"pinned,omitempty"` // if the request asked for the proof // if the request asked for the proof
+	Pinned   []PinnedOnStorage `json:"pinned,omitempty"` // if the request asked for the proof
 }
 
 // PinnedOnStorage is one storage's part of the proof.

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+
+	"github.com/pinion-mr/pinion/api"
 )
 
 // ID is the number of a bucket, from 0.
@@ -71,6 +73,19 @@ func CheckSpace(name string) error {
 		if !word && (c != '.' || i == 0 || i == len(name)-1 || name[i-1] == '.') {
 			return fmt.Errorf("a space's name is made of a-z A-Z 0-9 _ - and single dots inside; %.80q is not", name)
 		}
+	}
+	return nil
+}
+
+// CheckRecord refuses a record over the limits with a RECORD_TOO_BIG [api.Error]: a key over [MaxKey], or key
+// and value together over maxRecord bytes.
+func CheckRecord(key, value []byte, maxRecord int) error {
+	if len(key) > MaxKey {
+		return api.Errorf(api.CodeRecordTooBig, "the key has %d bytes; the limit is %d", len(key), MaxKey)
+	}
+	if n := len(key) + len(value); n > maxRecord {
+		return api.Errorf(api.CodeRecordTooBig, "the record has %d bytes (key %d, value %d); the limit max_record is %d",
+			n, len(key), len(value), maxRecord)
 	}
 	return nil
 }

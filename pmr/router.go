@@ -365,8 +365,8 @@ func (r *Router) withLast(e *api.Error) *api.Error {
 	if r.last.Hint != "" {
 		e.Hint = r.last.Hint
 	}
-	for k, v := range r.last.Details {
-		e.With(k, v)
+	for _, k := range slices.Sorted(maps.Keys(r.last.Details)) {
+		e = e.With(k, r.last.Details[k])
 	}
 	return e
 }

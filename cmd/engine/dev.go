@@ -75,7 +75,9 @@ func (s *session) runDev(ctx context.Context, dir, listen string, storages int) 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	d := &dev{s: s, host: host, log: log, dir: dir, stop: cancel}
-	err = d.run(ctx, storages)
+	if err = d.run(ctx, storages); err != nil {
+		cancel(err)
+	}
 	d.roles.Wait()
 	if err == nil && !errors.Is(context.Cause(ctx), context.Canceled) {
 		err = context.Cause(ctx)

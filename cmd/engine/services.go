@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/bus"
@@ -31,26 +32,39 @@ func (s *services) stop() {
 	}
 }
 
-// serve has fn answer a subject, if nothing has failed before.
-func serve[Req, Resp any](s *services, subject, queue string, fn func(context.Context, Req) (Resp, error)) {
-	if s.err == nil {
-		s.add(bus.Handle(s.on, subject, queue, fn))
+// The longest that a service may work on a request: a short one, one that loads buckets, one that waits for
+// a job.
+const (
+	short = 10 * time.Second
+	long  = 2 * time.Minute
+	whole = node.MaxTimeout + short
+)
+
+// serve has fn answer a subject within a time, if nothing has failed before.
+func serve[Req, Resp any](s *services, subject, queue string, within time.Duration, fn func(context.Context, Req) (Resp, error)) {
+	if s.err != nil {
+		return
 	}
+	s.add(bus.Handle(s.on, subject, queue, func(ctx context.Context, req Req) (Resp, error) {
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		return fn(ctx, req)
+	}))
 }
 
 // serveStorage answers for a storage.
 func serveStorage(b *bus.Bus, st *node.Storage) (*services, error) {
 	s := &services{on: b}
 	at := "storage." + st.ID() + "."
-	serve(s, at+"pin", "", st.Pin)
-	serve(s, at+"map", "", st.Map)
-	serve(s, at+"release", "", st.Release)
-	serve(s, at+"fetch", "", st.Fetch)
-	serve(s, at+"map_status", "", st.MapStatus)
-	serve(s, at+"take", "", st.Take)
-	serve(s, at+"get", "", st.Get)
-	serve(s, at+"spaces", "", st.Spaces)
-	serve(s, at+"status", "", st.Status)
+	serve(s, at+"pin", "", long, st.Pin)
+	serve(s, at+"map", "", short, st.Map)
+	serve(s, at+"release", "", short, st.Release)
+	serve(s, at+"fetch", "", short, st.Fetch)
+	serve(s, at+"map_status", "", short, st.MapStatus)
+	serve(s, at+"take", "", long, st.Take)
+	serve(s, at+"get", "", short, st.Get)
+	serve(s, at+"spaces", "", short, st.Spaces)
+	serve(s, at+"status", "", short, st.Status)
 	if s.err == nil {
 		s.add(b.Subscribe("router.*.beat", func(_ string, body []byte) {
 			var beat api.Heartbeat
@@ -67,9 +81,9 @@ func serveStorage(b *bus.Bus, st *node.Storage) (*services, error) {
 func serveRouter(b *bus.Bus, r *node.Router, c *plugins.Catalogue) (*services, error) {
 	s := &services{on: b}
 	at := "router." + r.ID() + "."
-	serve(s, at+"mapped", "", r.Mapped)
-	serve(s, at+"result", "", r.OwnResult)
-	serve(s, at+"cancel", "", r.OwnCancel)
+	serve(s, at+"mapped", "", short, r.Mapped)
+	serve(s, at+"result", "", whole, r.OwnResult)
+	serve(s, at+"cancel", "", short, r.OwnCancel)
 	if s.err == nil {
 		s.add(b.Subscribe(at+"progress", func(_ string, body []byte) {
 			var p api.Progress
@@ -78,25 +92,25 @@ func serveRouter(b *bus.Bus, r *node.Router, c *plugins.Catalogue) (*services, e
 			}
 		}))
 	}
-	serve(s, "job.run", queueRouters, r.RunJob)
-	serve(s, "job.result", queueRouters, r.Result)
-	serve(s, "job.cancel", queueRouters, r.Cancel)
-	serve(s, "record.put", queueRouters, r.Put)
-	serve(s, "record.get", queueRouters, r.Get)
-	serve(s, "record.delete", queueRouters, r.Delete)
-	serve(s, "space.create", queueRouters, r.CreateSpace)
-	serve(s, "space.list", queueRouters, r.Spaces)
-	serve(s, "admin.status", queueRouters, r.Status)
-	serve(s, "admin.settings", queueRouters, r.Settings)
-	serve(s, "module.add", queueRouters, c.Add)
-	serve(s, "module.list", queueRouters, func(ctx context.Context, _ api.Empty) (api.ModulesReply, error) {
+	serve(s, "job.run", queueRouters, whole, r.RunJob)
+	serve(s, "job.result", queueRouters, whole, r.Result)
+	serve(s, "job.cancel", queueRouters, short, r.Cancel)
+	serve(s, "record.put", queueRouters, short, r.Put)
+	serve(s, "record.get", queueRouters, short, r.Get)
+	serve(s, "record.delete", queueRouters, short, r.Delete)
+	serve(s, "space.create", queueRouters, short, r.CreateSpace)
+	serve(s, "space.list", queueRouters, short, r.Spaces)
+	serve(s, "admin.status", queueRouters, short, r.Status)
+	serve(s, "admin.settings", queueRouters, short, r.Settings)
+	serve(s, "module.add", queueRouters, long, c.Add)
+	serve(s, "module.list", queueRouters, short, func(ctx context.Context, _ api.Empty) (api.ModulesReply, error) {
 		list, err := c.List(ctx)
 		return api.ModulesReply{Modules: list}, err
 	})
-	serve(s, "module.show", queueRouters, func(ctx context.Context, req api.ModuleRequest) (api.Module, error) {
+	serve(s, "module.show", queueRouters, short, func(ctx context.Context, req api.ModuleRequest) (api.Module, error) {
 		return c.Resolve(ctx, req.Module)
 	})
-	serve(s, "module.remove", queueRouters, func(ctx context.Context, req api.ModuleRequest) (api.Module, error) {
+	serve(s, "module.remove", queueRouters, short, func(ctx context.Context, req api.ModuleRequest) (api.Module, error) {
 		return c.Remove(ctx, req.Module)
 	})
 	s.add(b.OnReconnect(r.Reconnected), nil)

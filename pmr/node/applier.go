@@ -38,6 +38,7 @@ type Applier struct {
 
 	mu          sync.Mutex
 	stopRead    context.CancelCauseFunc // ends the read that runs; nil between reads
+	endWith     error                   // why the next read must not begin; see end
 	pending     int                     // commands that wait for the goroutine of Run
 	changed     chan struct{}           // closed and replaced whenever something below changes
 	epoch       uint64                  // counts loads; what was learned in an older one is void
@@ -104,186 +105,16 @@ func (a *Applier) Run(ctx context.Context) {
 	}
 }
 
-// idle waits, and runs commands meanwhile.
-func (a *Applier) idle(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-			return
-		case cmd := <-a.cmds:
-			cmd()
-		}
-	}
-}
-
-// load finds where to go on: at the store's position, or at the saved table if the store has none.
-func (a *Applier) load(ctx context.Context) error {
-	state, err := a.ports.Log.State(ctx)
-	if err != nil {
-		return fmt.Errorf("node: ask for the log's extent: %w", err)
-	}
-	if err := a.checkTail(ctx, state); err != nil {
-		return err
-	}
-	table, at, verified, err := a.loadTable(ctx)
-	if err != nil {
-		return err
-	}
-	if at.Seq > state.Last {
-		a.setAlarm(fmt.Sprintf("the log ends at %d, but the table was saved at %d: the log has lost its tail", state.Last, at.Seq))
-		return api.Errorf(api.CodeInternal, "node: the log ends at %d, before the saved table's position %d", state.Last, at.Seq)
-	}
-	if state.First > verified+1 {
-		return fmt.Errorf("%w: it begins at %d, this node has verified %d", buckets.ErrGap, state.First, verified)
-	}
-	a.table, a.at, a.last, a.tableDirty = table, at, api.LogEntry{}, true
-	a.writes.Reset()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.epoch++
-	a.applied, a.verified, a.view, a.loaded, a.alarm = at.Seq, verified, table.View(), true, ""
-	a.joined = map[buckets.ID]bool{}
-	if a.store != nil {
-		for _, b := range a.store.Joined() {
-			a.joined[b] = true
-			a.dirty[b], a.lastRecord[b] = a.unknownDirty, at.Seq
-		}
-	}
-	a.dropParkedLocked()
-	a.broadcast()
-	return nil
-}
-
-// checkTail compares the last entry that was applied with the log's. A node that is ahead of the log, or
-// saw another entry there, begins anew.
-func (a *Applier) checkTail(ctx context.Context, state api.LogState) error {
-	at := a.at
-	if a.store != nil {
-		at = a.store.Position()
-	}
-	if at.Seq == 0 || at.Seq < state.First {
-		return nil
-	}
-	e, err := a.ports.Log.Entry(ctx, at.Seq)
-	switch {
-	case err == nil && at.Same(e):
-		return nil
-	case err != nil && api.CodeOf(err) != api.CodeNotFound:
-		return fmt.Errorf("node: read log entry %d: %w", at.Seq, err)
-	}
-	// An entry below the last one that is not there was purged a moment ago; load finds the gap.
-	if err != nil && at.Seq < state.Last {
-		return nil
-	}
-	a.mu.Lock()
-	a.lostTail = fmt.Sprintf("the log's entry %d was not the one that this node had applied (the log ended at %d): loaded again from the checkpoints; what the log has lost is lost", at.Seq, state.Last)
-	a.mu.Unlock()
-	a.logger.Error("the log has lost its tail or is another one; loading again from the checkpoints", "applied", at.Seq, "log ends", state.Last)
-	return a.forget()
-}
-
-// localTable is what a storage keeps in its store beside the records.
-type localTable struct {
-	Verified uint64 `json:"verified"`
-	Table    []byte `json:"table"`
-}
-
-// loadTable returns the table, the position to go on from, and up to where that is verified.
-func (a *Applier) loadTable(ctx context.Context) (*buckets.Table, buckets.Position, uint64, error) {
-	if a.store != nil {
-		if at := a.store.Position(); at.Seq > 0 {
-			return a.loadLocalTable(at)
-		}
-	} else if a.at.Digest != 0 {
-		return a.table, a.at, a.verifiedSoFar(), nil // a router goes on where it was
-	}
-	saved, err := a.ports.State.Get(ctx, keyTable)
-	if err != nil {
-		return nil, buckets.Position{}, 0, fmt.Errorf("node: read the saved table: %w", err)
-	}
-	if saved.Revision == 0 {
-		return buckets.NewTable(a.buckets), buckets.Position{}, 0, nil
-	}
-	table, err := buckets.ParseTable(saved.Value, a.buckets)
-	if err != nil {
-		return nil, buckets.Position{}, 0, err
-	}
-	return table, buckets.Position{Seq: table.Seq()}, table.Seq(), nil
-}
-
-func (a *Applier) verifiedSoFar() uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.verified
-}
-
-func (a *Applier) loadLocalTable(at buckets.Position) (*buckets.Table, buckets.Position, uint64, error) {
-	var local localTable
-	if err := api.Decode(a.store.Table(), &local, api.Lenient); err != nil {
-		return nil, at, 0, fmt.Errorf("node: the store's table: %w", err)
-	}
-	table, err := buckets.ParseTable(local.Table, a.buckets)
-	if err != nil {
-		return nil, at, 0, err
-	}
-	table.Seen(at.Seq)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return table, at, min(max(local.Verified, a.verified), at.Seq), nil
-}
-
-// startOver empties the store, once it is certain that checkpoints and log can fill it again. Where the log
-// was purged beyond a checkpoint, this copy may be the last one: it is kept, and not served.
-func (a *Applier) startOver(ctx context.Context) error {
-	if a.store != nil {
-		state, err := a.ports.Log.State(ctx)
-		if err != nil {
-			return err
-		}
-		for _, b := range a.store.Joined() {
-			m, _, err := loadManifest(ctx, a.ports.Manifests, b)
-			if err != nil {
-				return err
-			}
-			if m.Position.Seq+1 < state.First {
-				text := fmt.Sprintf("the log begins at %d, but the checkpoint of bucket %d reaches only to %d: records between are lost to this storage, whose own copy is kept and not served", state.First, b, m.Position.Seq)
-				a.setAlarm(text)
-				return errors.New("node: " + text)
-			}
-		}
-	}
-	return a.forget()
-}
-
-// forget empties the store; the buckets come back from checkpoints and log.
-func (a *Applier) forget() error {
-	a.at = buckets.Position{}
-	a.mu.Lock()
-	a.reloads++
-	a.epoch++
-	a.loaded, a.verified = false, 0
-	a.dropParkedLocked()
-	a.mu.Unlock()
-	if a.store == nil {
-		return nil
-	}
-	a.writing.Lock()
-	defer a.writing.Unlock()
-	if err := a.store.Reset(); err != nil {
-		return fmt.Errorf("node: empty the store: %w", err)
-	}
-	return nil
-}
-
 // follow reads the log and runs commands between reads.
 func (a *Applier) follow(ctx context.Context) error {
 	for {
 		readCtx, cancel := context.WithCancelCause(ctx)
-		if waiting := a.startRead(cancel); waiting {
+		waiting, wanted := a.startRead(cancel)
+		if wanted != nil {
+			cancel(wanted)
+			return wanted
+		}
+		if waiting {
 			cancel(errCommand)
 			if err := a.runCommand(ctx); err != nil {
 				return err
@@ -307,14 +138,28 @@ func (a *Applier) follow(ctx context.Context) error {
 	}
 }
 
-func (a *Applier) startRead(cancel context.CancelCauseFunc) (waiting bool) {
+// startRead registers a read, unless a command waits or the applier was told to end.
+func (a *Applier) startRead(cancel context.CancelCauseFunc) (waiting bool, wanted error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if wanted = a.endWith; wanted != nil {
+		a.endWith = nil
+		return false, wanted
+	}
 	if a.pending > 0 {
-		return true
+		return true, nil
 	}
 	a.stopRead = cancel
-	return false
+	return false, nil
+}
+
+// end has follow return with a cause: at once if it reads, else before it reads again. mu is held.
+func (a *Applier) end(cause error) {
+	if a.stopRead != nil {
+		a.stopRead(cause)
+		return
+	}
+	a.endWith = cause
 }
 
 func (a *Applier) endRead() {
@@ -323,56 +168,11 @@ func (a *Applier) endRead() {
 	a.stopRead = nil
 }
 
-// runCommand runs the command that interrupted a read, unless its caller has given up.
-func (a *Applier) runCommand(ctx context.Context) error {
-	a.mu.Lock()
-	changed, pending := a.changed, a.pending
-	a.mu.Unlock()
-	if pending == 0 {
-		return nil
-	}
-	select {
-	case cmd := <-a.cmds:
-		cmd()
-		return nil
-	case <-changed:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// do runs fn in the goroutine of Run, between two reads: nothing is applied meanwhile.
-func (a *Applier) do(ctx context.Context, fn func()) error {
-	a.mu.Lock()
-	a.pending++
-	if a.stopRead != nil {
-		a.stopRead(errCommand)
-	}
-	a.mu.Unlock()
-	defer func() {
-		a.mu.Lock()
-		a.pending--
-		a.broadcast()
-		a.mu.Unlock()
-	}()
-	done := make(chan struct{})
-	select {
-	case a.cmds <- func() { defer close(done); fn() }:
-		<-done
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // Reload has the applier compare itself with the log again and go on: after a reconnect.
 func (a *Applier) Reload() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.stopRead != nil {
-		a.stopRead(errReload)
-	}
+	a.end(errReload)
 }
 
 // maxFilters is how many buckets are read by name; above it the whole log is read and most of it dropped
@@ -503,7 +303,7 @@ func (a *Applier) write() error {
 func (a *Applier) writeStore() error {
 	a.writes.Position = a.at
 	if a.tableDirty {
-		saved, err := a.saveLocalTable()
+		saved, err := a.encodeLocalTable()
 		if err != nil {
 			return err
 		}
@@ -519,7 +319,7 @@ func (a *Applier) writeStore() error {
 	return nil
 }
 
-func (a *Applier) saveLocalTable() ([]byte, error) {
+func (a *Applier) encodeLocalTable() ([]byte, error) {
 	table, err := a.table.Save()
 	if err != nil {
 		return nil, err
@@ -528,38 +328,6 @@ func (a *Applier) saveLocalTable() ([]byte, error) {
 	local := localTable{Verified: a.verified, Table: table}
 	a.mu.Unlock()
 	return api.Encode(api.Msgpack, local)
-}
-
-// broadcast wakes everybody who waits for a change. mu is held.
-func (a *Applier) broadcast() {
-	close(a.changed)
-	a.changed = make(chan struct{})
-}
-
-// waitUntil waits until ok, which is called with mu held.
-func (a *Applier) waitUntil(ctx context.Context, ok func() bool) error {
-	for {
-		a.mu.Lock()
-		done, changed := ok(), a.changed
-		a.mu.Unlock()
-		if done {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// WaitApplied waits until everything up to a position was applied.
-func (a *Applier) WaitApplied(ctx context.Context, seq uint64) error {
-	err := a.waitUntil(ctx, func() bool { return a.loaded && a.applied >= seq })
-	if err != nil {
-		return api.Errorf(api.CodeTimeout, "log position %d was not reached in time; %d is applied", seq, a.Applied())
-	}
-	return nil
 }
 
 // Applied is the position up to which the log was applied, verified or not.

@@ -28,6 +28,7 @@ type checkpointer struct {
 	settings api.Settings
 	ports    Ports
 	logger   *slog.Logger
+	swept    time.Time // when all manifests were last looked at for dead files
 }
 
 // round looks at every owned bucket once. A bucket is written when its part of the log outgrows
@@ -37,6 +38,10 @@ func (c *checkpointer) round(ctx context.Context) error {
 	state, err := c.ports.Log.State(ctx)
 	if err != nil {
 		return err
+	}
+	sweep := time.Since(c.swept) >= deadFor
+	if sweep {
+		c.swept = time.Now()
 	}
 	large := int64(state.Bytes) > c.settings.CheckpointBytes*int64(c.settings.Buckets)/4
 	middle := state.First + (state.Last-min(state.First, state.Last))/2
@@ -48,7 +53,7 @@ func (c *checkpointer) round(ctx context.Context) error {
 	}
 	var work []checkpointWork
 	for _, b := range c.a.View().Of(c.a.self) {
-		w, err := c.look(ctx, b, large, middle)
+		w, err := c.look(ctx, b, large || sweep, large, middle)
 		if err != nil {
 			return fmt.Errorf("bucket %d: %w", b, err)
 		}
@@ -72,9 +77,10 @@ type checkpointWork struct {
 
 func (w checkpointWork) due() bool { return w.write || w.advance }
 
-func (c *checkpointer) look(ctx context.Context, b buckets.ID, large bool, middle uint64) (checkpointWork, error) {
+// look says what a bucket is due for. Its manifest is read only if it may be due, or anyway.
+func (c *checkpointer) look(ctx context.Context, b buckets.ID, anyway, large bool, middle uint64) (checkpointWork, error) {
 	joined, dirty, last := c.a.bucketLog(b)
-	if !joined || dirty < c.settings.CheckpointBytes && !large {
+	if !joined || dirty < c.settings.CheckpointBytes && !anyway {
 		return checkpointWork{}, nil
 	}
 	m, revision, err := loadManifest(ctx, c.ports.Manifests, b)
@@ -92,14 +98,18 @@ func (c *checkpointer) look(ctx context.Context, b buckets.ID, large bool, middl
 
 // do works on one snapshot for all.
 func (c *checkpointer) do(ctx context.Context, work []checkpointWork) error {
-	f, err := c.freeze(ctx)
+	f, err := c.a.verifiedNow(ctx)
 	if err != nil {
 		return err
 	}
-	var failed error
+	// What lies before a checkpoint may be purged: the local copy must not fall behind it in a crash.
+	failed := c.a.persist(ctx)
+	if failed != nil {
+		return errors.Join(failed, f.Close())
+	}
 	for _, w := range work {
 		owner := f.view.Owner(w.manifest.Bucket)
-		if owner.Storage != c.a.self || f.at.Seq <= w.manifest.Position.Seq || owner.Generation < w.manifest.Generation {
+		if !f.joined[w.manifest.Bucket] || owner.Storage != c.a.self || f.at.Seq <= w.manifest.Position.Seq || owner.Generation < w.manifest.Generation {
 			continue
 		}
 		w.manifest.Generation = owner.Generation
@@ -115,7 +125,7 @@ func (c *checkpointer) do(ctx context.Context, work []checkpointWork) error {
 			break
 		}
 	}
-	return errors.Join(failed, f.release())
+	return errors.Join(failed, f.Close())
 }
 
 // bucketLog tells what is known of a bucket's log.
@@ -123,41 +133,6 @@ func (a *Applier) bucketLog(b buckets.ID) (joined bool, dirty int64, lastRecord 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.joined[b], a.dirty[b], a.lastRecord[b]
-}
-
-// frozen is a snapshot whose position is verified and can be recognised again.
-type frozen struct {
-	*heldSnapshot
-	at   buckets.Position
-	view *buckets.View
-}
-
-// freeze takes a snapshot and makes sure that nothing was missed up to it, and that the local copy does
-// not fall behind it in a crash: what lies before a checkpoint may be purged.
-func (c *checkpointer) freeze(ctx context.Context) (*frozen, error) {
-	snap, at, view, err := c.a.freeze()
-	if err != nil {
-		return nil, err
-	}
-	f := &frozen{heldSnapshot: snap, at: at, view: view}
-	if err := c.a.Verify(ctx, at.Seq); err != nil {
-		return nil, errors.Join(err, f.release())
-	}
-	if err := c.a.persist(ctx); err != nil {
-		return nil, errors.Join(err, f.release())
-	}
-	return f, nil
-}
-
-// freeze takes a snapshot of the store as it is, with its position and a table of at least that.
-func (a *Applier) freeze() (*heldSnapshot, buckets.Position, *buckets.View, error) {
-	a.writing.Lock()
-	defer a.writing.Unlock()
-	snap, err := a.store.Snapshot()
-	if err != nil {
-		return nil, buckets.Position{}, nil, err
-	}
-	return (&heldSnapshot{Snapshot: snap}).hold(), a.store.Position(), a.View(), nil
 }
 
 // persist stores the verified position and flushes the store.
@@ -276,6 +251,5 @@ func upload(ctx context.Context, objects Objects, name, path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	return objects.Put(ctx, name, f)
+	return errors.Join(objects.Put(ctx, name, f), f.Close())
 }

@@ -35,12 +35,14 @@ func (j *job) collect(ctx context.Context, attempt int) {
 		return
 	}
 	j.mu.Lock()
-	j.rows, j.memory = rows, memory
+	if j.ended.IsZero() { // else the job ran out of time meanwhile
+		j.rows, j.memory = rows, memory
+	}
 	j.mu.Unlock()
 	j.tell(pmr.Collected{Attempt: attempt})
 }
 
-func (j *job) reduce(ctx context.Context, ends map[string]api.MapEnd) (*reduce.Rows, int64, error) {
+func (j *job) reduce(ctx context.Context, ends map[string]api.MapEnd) (resultRows, int64, error) {
 	all := reduce.NewTable(j.reducer, j.r.cfg.Memory)
 	for _, storage := range slices.Sorted(maps.Keys(ends)) {
 		output, err := j.fetch(ctx, ends[storage])
@@ -63,7 +65,45 @@ func (j *job) reduce(ctx context.Context, ends map[string]api.MapEnd) (*reduce.R
 		all = reduced
 	}
 	rows, err := all.Rows(j.sort, j.req.Limit)
-	return rows, all.Bytes(), err
+	if err != nil {
+		return nil, 0, err
+	}
+	if j.req.Limit > 0 {
+		few := copyRows(rows)
+		return few, few.bytes(), nil
+	}
+	return rows, all.Bytes(), nil
+}
+
+// resultRows is a job's result in order, kept for paging.
+type resultRows interface {
+	Len() int
+	Row(i int) api.Row
+}
+
+// fewRows are rows without the table that they came from.
+type fewRows []api.Row
+
+func (r fewRows) Len() int { return len(r) }
+
+func (r fewRows) Row(i int) api.Row { return r[i] }
+
+func (r fewRows) bytes() int64 {
+	n := int64(0)
+	for _, row := range r {
+		n += int64(rowSize(row))
+	}
+	return n
+}
+
+func copyRows(rows *reduce.Rows) fewRows {
+	few := make(fewRows, rows.Len())
+	for i := range few {
+		row := rows.Row(i)
+		row.Key, row.Value.Bytes = slices.Clone(row.Key), slices.Clone(row.Value.Bytes)
+		few[i] = row
+	}
+	return few
 }
 
 // runReduce runs the module's reduce function over all pairs, in this process.

@@ -4,7 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"sync"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
@@ -14,41 +15,15 @@ import (
 // parkedCut is what a node keeps of a cut until somebody claims it.
 type parkedCut struct {
 	view *buckets.View
-	snap *heldSnapshot // nil in a router
+	snap buckets.Snapshot // nil in a router
 	at   time.Time
-}
-
-// heldSnapshot is a snapshot with owners to count: cuts with no entry between them share one.
-type heldSnapshot struct {
-	buckets.Snapshot
-
-	mu   sync.Mutex
-	refs int
-}
-
-func (h *heldSnapshot) hold() *heldSnapshot {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.refs++
-	return h
-}
-
-func (h *heldSnapshot) release() error {
-	h.mu.Lock()
-	h.refs--
-	last := h.refs == 0
-	h.mu.Unlock()
-	if last {
-		return h.Close()
-	}
-	return nil
 }
 
 // Claim is the state of the cluster at a cut: the table, and in a storage the records. Whoever holds it
 // must release it.
 type Claim struct {
 	View *buckets.View
-	snap *heldSnapshot
+	snap buckets.Snapshot
 }
 
 // Release frees the claim's snapshot.
@@ -56,7 +31,7 @@ func (c Claim) Release() error {
 	if c.snap == nil {
 		return nil
 	}
-	return c.snap.release()
+	return c.snap.Close()
 }
 
 // park keeps the table, and a snapshot of the store, as they are at a cut. A storage that has not loaded
@@ -65,17 +40,21 @@ func (a *Applier) park(seq uint64) error {
 	cut := &parkedCut{view: a.table.View(), at: time.Now()}
 	if a.store != nil {
 		owned := cut.view.Of(a.self)
-		if len(owned) == 0 || !a.complete(owned) || a.parkedCount() >= maxParked {
+		if len(owned) == 0 || !a.complete(owned) {
 			return nil // nobody can ask for it, or nobody can be answered
 		}
-		snap, err := a.store.Snapshot()
-		if err != nil {
+		var err error
+		if cut.snap, err = a.store.Snapshot(); err != nil {
 			return err
 		}
-		cut.snap = (&heldSnapshot{Snapshot: snap}).hold()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.store != nil && len(a.parked) >= maxParked {
+		// The oldest is the one that is most likely forgotten: of a job that gave up, or replayed at a start.
+		oldest := slices.Min(slices.Collect(maps.Keys(a.parked)))
+		a.dropCutLocked(oldest, a.parked[oldest])
+	}
 	a.parked[seq] = cut
 	return nil
 }
@@ -92,12 +71,6 @@ func (a *Applier) complete(owned []buckets.ID) bool {
 	return true
 }
 
-func (a *Applier) parkedCount() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.parked)
-}
-
 // Claim waits until a cut was applied and hands out what was parked there, once, if the position can be
 // verified. NO_CUT says that nothing is parked: too long ago, or the storage was not ready at the cut.
 func (a *Applier) Claim(ctx context.Context, cut uint64) (Claim, error) {
@@ -107,13 +80,9 @@ func (a *Applier) Claim(ctx context.Context, cut uint64) (Claim, error) {
 	a.mu.Lock()
 	parked := a.parked[cut]
 	delete(a.parked, cut)
-	full := len(a.parked) >= maxParked && a.store != nil
 	epoch := a.epoch
 	a.mu.Unlock()
-	switch {
-	case parked == nil && full:
-		return Claim{}, api.Errorf(api.CodeBusy, "%d cuts wait for their pins already", maxParked)
-	case parked == nil:
+	if parked == nil {
 		return Claim{}, api.Errorf(api.CodeNoCut, "no snapshot of the cut at %d", cut)
 	}
 	claim := Claim{View: parked.view, snap: parked.snap}
@@ -157,9 +126,7 @@ func (a *Applier) Verify(ctx context.Context, seq uint64) error {
 	case a.epoch != epoch:
 		return api.Errorf(api.CodeNoCut, "the node is loading again")
 	case state.First > a.verified+1:
-		if a.stopRead != nil {
-			a.stopRead(fmt.Errorf("%w: it begins at %d, this node has verified %d", buckets.ErrGap, state.First, a.verified))
-		}
+		a.end(fmt.Errorf("%w: it begins at %d, this node has verified %d", buckets.ErrGap, state.First, a.verified))
 		return api.Errorf(api.CodeNoCut, "the log was purged to %d, beyond the verified position %d", state.First, a.verified)
 	}
 	a.verified = max(a.verified, applied)
@@ -228,7 +195,7 @@ func (a *Applier) dropCutLocked(seq uint64, cut *parkedCut) {
 	if cut.snap == nil {
 		return
 	}
-	if err := cut.snap.release(); err != nil {
+	if err := cut.snap.Close(); err != nil {
 		a.logger.Error("cannot close a snapshot", "reason", err)
 	}
 }

@@ -33,7 +33,7 @@ type job struct {
 
 	mu     sync.Mutex
 	maps   map[string]*runningMap // of the present attempt, by PMR
-	rows   *reduce.Rows
+	rows   resultRows
 	memory int64
 	err    *api.Error
 	stats  *api.JobStats
@@ -80,7 +80,7 @@ func (j *job) run(ctx context.Context) {
 			ended = j.perform(ctx, j.machine.Step(time.Since(j.began), ev))
 		}
 	}
-	go j.drain()
+	j.r.running.Go(j.drain)
 }
 
 // drain gives back what late answers bring, for as long as any can come.
@@ -124,7 +124,7 @@ func (j *job) perform(ctx context.Context, effects []pmr.Effect) (ended bool) {
 			j.expect(e)
 			go j.sendMap(ctx, e)
 		case pmr.SendRelease:
-			go j.release(e)
+			j.r.running.Go(func() { j.r.release(e.Storage, e.PMR) })
 		case pmr.Collect:
 			j.publish("reduce", "")
 			go j.collect(ctx, e.Attempt)
@@ -204,18 +204,6 @@ func (j *job) sendMap(ctx context.Context, e pmr.SendMap) {
 	}
 }
 
-func (j *job) release(e pmr.SendRelease) {
-	for range 3 {
-		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
-		err := j.r.ports.Peers.Request(ctx, "storage."+e.Storage+".release", api.PMRRequest{PMR: e.PMR}, &api.Empty{})
-		cancel()
-		if err == nil {
-			return
-		}
-	}
-	// What cannot be released ends by itself: a pin and kept output expire, and a map ends with its job's time.
-}
-
 // expect notes a map that is about to start.
 func (j *job) expect(e pmr.SendMap) {
 	j.mu.Lock()
@@ -291,6 +279,7 @@ func (j *job) finish(e pmr.Finish) {
 	} else {
 		j.rows, j.memory = nil, 0
 	}
+	j.maps = nil
 	j.mu.Unlock()
 	if e.Err != nil {
 		j.publish("failed", e.Err.Message)

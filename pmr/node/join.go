@@ -31,6 +31,22 @@ func (a *Applier) Join(ctx context.Context, bs []buckets.ID) error {
 	}
 	slices.Sort(bs)
 	l := &loading{a: a, from: map[buckets.ID]uint64{}, bytes: map[buckets.ID]int64{}}
+	err := l.load(ctx, bs, applied)
+	if err == nil {
+		var finished error
+		err = a.do(ctx, func() { finished = l.finish(ctx, bs, epoch) })
+		err = errors.Join(err, finished)
+	}
+	if err != nil {
+		a.writing.Lock()
+		defer a.writing.Unlock()
+		return errors.Join(err, a.store.Leave(bs)) // half of a bucket is of no use
+	}
+	return nil
+}
+
+// load brings buckets from their checkpoints to what the applier has applied.
+func (l *loading) load(ctx context.Context, bs []buckets.ID, applied uint64) error {
 	for _, b := range bs {
 		if err := l.ingest(ctx, b); err != nil {
 			return fmt.Errorf("node: load bucket %d: %w", b, err)
@@ -38,21 +54,16 @@ func (a *Applier) Join(ctx context.Context, bs []buckets.ID) error {
 	}
 	if applied < l.highest() {
 		// The applier must be past every checkpoint before the bucket can follow it.
-		barrier, err := a.Barrier(ctx)
+		barrier, err := l.a.Barrier(ctx)
 		if err != nil {
 			return err
 		}
-		if err := a.WaitApplied(ctx, barrier); err != nil {
+		if err := l.a.WaitApplied(ctx, barrier); err != nil {
 			return err
 		}
 		applied = barrier
 	}
-	if err := l.replay(ctx, bs, applied); err != nil {
-		return err
-	}
-	var finished error
-	err := a.do(ctx, func() { finished = l.finish(ctx, bs, epoch) })
-	return errors.Join(err, finished)
+	return l.replay(ctx, bs, applied)
 }
 
 // loading is the state of one Join.
@@ -112,7 +123,7 @@ func (l *loading) checkManifest(ctx context.Context, m Manifest) error {
 	if m.Position.Seq == 0 {
 		return nil
 	}
-	state, err := l.a.ports.Log.State(ctx)
+	state, err := l.a.freshState(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,9 +136,8 @@ func (l *loading) checkManifest(ctx context.Context, m Manifest) error {
 		lost = err == nil && !m.Position.Same(e)
 	}
 	if lost {
-		text := fmt.Sprintf("the checkpoint of bucket %d covers log entry %d, which the log (to %d) does not have: the log has lost its tail", m.Bucket, m.Position.Seq, state.Last)
-		l.a.setAlarm(text)
-		return errors.New(text)
+		return api.Errorf(api.CodeInternal, "the checkpoint of bucket %d covers log entry %d, which the log (to %d) does not have: the log has lost its tail", m.Bucket, m.Position.Seq, state.Last).
+			WithHint("restore the log's stream from a backup that reaches this entry")
 	}
 	return nil
 }
@@ -164,7 +174,7 @@ func (l *loading) replay(ctx context.Context, bs []buckets.ID, to uint64) error 
 		}
 	}
 	if from < to {
-		if err := l.a.ports.Log.ReadTo(ctx, from+1, to, filters, l.apply); err != nil {
+		if err := l.read(ctx, from+1, to, filters); err != nil {
 			return fmt.Errorf("node: replay %s to %d: %w", buckets.Ranges(bs), to, err)
 		}
 	}
@@ -172,10 +182,34 @@ func (l *loading) replay(ctx context.Context, bs []buckets.ID, to uint64) error 
 	return l.write()
 }
 
+// read applies what matches in [from, to]. A server that lags might end early and say nothing: so a barrier
+// is appended behind it, and the reading counts only if it came to the barrier.
+func (l *loading) read(ctx context.Context, from, to uint64, filters []string) error {
+	barrier, err := l.a.Barrier(ctx)
+	if err != nil {
+		return err
+	}
+	if filters != nil {
+		filters = append(filters, buckets.SubjectCut)
+	}
+	last := uint64(0)
+	err = l.a.ports.Log.ReadTo(ctx, from, barrier, filters, func(e api.LogEntry) error {
+		last = e.Seq
+		if e.Seq > to {
+			return nil
+		}
+		return l.apply(e)
+	})
+	if err == nil && last < barrier {
+		err = api.Errorf(api.CodeUnavailable, "the log's server ended at %d, before the entry %d that was just appended", last, barrier)
+	}
+	return err
+}
+
 func (l *loading) apply(e api.LogEntry) error {
 	entry, err := buckets.Decode(e, l.a.buckets)
 	if err != nil {
-		return nil // skipped here as everywhere; the applier of its time has counted it
+		return nil //nolint:nilerr // skipped here as everywhere; the applier of its time has counted it
 	}
 	r, ok := entry.(buckets.Records)
 	if !ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -30,12 +31,15 @@ func (p *progress) read() api.Progress {
 func (s *Storage) startMap(p *pinned) {
 	ctx, stop := context.WithTimeout(context.Background(), time.Duration(p.req.TimeoutMS)*time.Millisecond)
 	p.stop = stop
-	s.maps.Go(func() {
+	s.work.Go(func() {
 		defer stop()
 		m := &mapping{workers: s.cfg.Workers, memory: s.cfg.Memory, p: p, req: p.req}
-		m.program = s.prepare(ctx, p.req)
+		m.program = sync.OnceValues(func() (Program, error) { return s.prepare(ctx, p.req, s.logger) })
+		m.fresh = func(ctx context.Context) (Program, error) {
+			return s.prepare(ctx, p.req, slog.New(slog.DiscardHandler))
+		}
 		quiet := make(chan struct{})
-		s.maps.Go(func() { s.publishProgress(p, quiet) })
+		s.work.Go(func() { s.publishProgress(p, quiet) })
 		output, end := m.run(ctx)
 		m.close()
 		close(quiet)
@@ -50,14 +54,12 @@ func (s *Storage) startMap(p *pinned) {
 	})
 }
 
-// prepare returns what gets a map's module ready, once, when its first worker needs it.
-func (s *Storage) prepare(ctx context.Context, req api.MapRequest) func() (Program, error) {
-	return sync.OnceValues(func() (Program, error) {
-		return s.ports.Mapper.Prepare(ctx, Task{
-			Job: req.Job, Digest: req.Module, Name: req.Name, Function: req.Function, Params: rawParams(req.Params),
-			Timeout: time.Duration(req.TimeoutMS) * time.Millisecond,
-			Log:     s.logger.With("job", req.Job, "module", req.Name),
-		})
+// prepare gets a map's module ready.
+func (s *Storage) prepare(ctx context.Context, req api.MapRequest, log *slog.Logger) (Program, error) {
+	return s.ports.Mapper.Prepare(ctx, Task{
+		Job: req.Job, Digest: req.Module, Name: req.Name, Function: req.Function, Params: rawParams(req.Params),
+		Timeout: time.Duration(req.TimeoutMS) * time.Millisecond,
+		Log:     log.With("job", req.Job, "module", req.Name),
 	})
 }
 
@@ -93,7 +95,9 @@ type mapping struct {
 	program func() (Program, error)
 	p       *pinned
 	req     api.MapRequest
-	next    atomic.Int64 // index of the next bucket to take
+	fresh   func(context.Context) (Program, error) // one that counts and logs for itself
+	next    atomic.Int64                           // index of the next bucket to take
+	used    atomic.Int64                           // bytes of all workers' tables
 
 	mu       sync.Mutex
 	counters map[string]int64
@@ -195,6 +199,12 @@ func (m *mapping) aggregate(ctx context.Context, end *api.MapEnd) ([]byte, error
 func (m *mapping) combine(ctx context.Context, pairs *reduce.Table, reducer reduce.Reducer) (*reduce.Table, error) {
 	out := reduce.NewTable(reducer, m.memory)
 	out.StartBucket(m.p.buckets[0]) // combine has no bucket; this one is no other storage's
+	select {
+	case m.workers <- struct{}{}: // as for a bucket
+		defer func() { <-m.workers }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	guest, err := m.open(ctx)
 	if err != nil {
 		return nil, err
@@ -232,6 +242,8 @@ type worker struct {
 	m     *mapping
 	table *reduce.Table
 	guest Guest // opened at the first record
+
+	counted int64 // of the table's bytes, in mapping.used
 }
 
 func (w *worker) run(ctx context.Context) error {
@@ -247,11 +259,26 @@ func (w *worker) run(ctx context.Context) error {
 		}
 		err := w.bucket(ctx, w.m.p.buckets[i])
 		<-w.m.workers
+		if err == nil {
+			err = w.checkMemory()
+		}
 		if err != nil {
 			return err
 		}
 		w.m.p.progress.buckets.Add(1)
 	}
+}
+
+// checkMemory counts the worker's table with those of the others. Each table alone is bounded too, so that
+// together they pass the limit by one bucket's output each at the most.
+func (w *worker) checkMemory() error {
+	now := w.table.Bytes()
+	used := w.m.used.Add(now - w.counted)
+	w.counted = now
+	if used > w.m.memory {
+		return reduce.TooMuch(used, w.m.memory)
+	}
+	return nil
 }
 
 func (w *worker) bucket(ctx context.Context, b buckets.ID) error {
@@ -316,7 +343,12 @@ func (w *worker) locate(ctx context.Context, b buckets.ID, first error) error {
 	if err != nil {
 		return first
 	}
-	guest, err := w.m.open(ctx)
+	program, err := w.m.fresh(ctx)
+	if err != nil {
+		return errors.Join(first, cursor.Close())
+	}
+	defer program.Close()
+	guest, err := program.Open(ctx)
 	if err != nil {
 		return errors.Join(first, cursor.Close())
 	}

@@ -38,9 +38,10 @@ func (m *membership) enter(ctx context.Context) error {
 	}
 	var rival api.KVEntry
 	for waited := time.Duration(0); ; waited += refreshEvery / 2 {
+		began := time.Now()
 		revision, err := m.kv.CreateTTL(ctx, m.key, body, m.ttl)
 		if err == nil {
-			m.set(revision)
+			m.set(revision, began)
 			return nil
 		}
 		if api.CodeOf(err) != api.CodeNameTaken {
@@ -53,7 +54,7 @@ func (m *membership) enter(ctx context.Context) error {
 		var other api.Member
 		if found.Revision != 0 && api.Decode(found.Value, &other, api.Lenient) == nil && m.self.Folder != "" && other.Folder == m.self.Folder {
 			if revision, err := m.kv.Renew(ctx, m.key, body, found.Revision, m.ttl); err == nil {
-				m.set(revision)
+				m.set(revision, began)
 				return nil
 			}
 		}
@@ -71,46 +72,46 @@ func (m *membership) enter(ctx context.Context) error {
 	}
 }
 
-// renew prolongs the entry. An error that is not temporary means that somebody else has it.
-func (m *membership) renew(ctx context.Context) error {
+// renew prolongs the entry. If it has lapsed meanwhile, it is made anew and lapsed is true: others may
+// have acted without this member. NAME_TAKEN means that somebody else has the entry.
+func (m *membership) renew(ctx context.Context) (lapsed bool, err error) {
 	body, err := api.Encode(api.JSON, m.self)
 	if err != nil {
-		return err
+		return false, err
 	}
 	m.mu.Lock()
 	revision := m.revision
 	m.mu.Unlock()
+	began := time.Now()
 	next, err := m.kv.Renew(ctx, m.key, body, revision, m.ttl)
 	if err == nil {
-		m.set(next)
-		return nil
+		m.set(next, began)
+		return false, nil
 	}
 	// Whose is it? A renewal whose answer was lost is ours too.
 	found, getErr := m.kv.Get(ctx, m.key)
 	if getErr != nil {
-		return errors.Join(err, getErr)
+		return false, errors.Join(err, getErr)
 	}
 	var holder api.Member
 	switch {
 	case found.Revision == 0:
-		return m.enter(ctx)
+		return true, m.enter(ctx)
 	case api.Decode(found.Value, &holder, api.Lenient) == nil && holder.Incarnation == m.self.Incarnation:
 		m.mu.Lock()
 		m.revision = found.Revision
 		m.mu.Unlock()
-		return err
+		return false, err
 	}
-	m.set(0)
-	return api.Errorf(api.CodeNameTaken, "%s %q was replaced by another process (host %s, pid %d)", m.self.Role, m.self.ID, holder.Host, holder.PID)
+	m.set(0, time.Time{})
+	return true, api.Errorf(api.CodeNameTaken, "%s %q was replaced by another process (host %s, pid %d)", m.self.Role, m.self.ID, holder.Host, holder.PID)
 }
 
-func (m *membership) set(revision uint64) {
+// set notes a renewal. It counts from when it was sent, so that this member stops before others see it go.
+func (m *membership) set(revision uint64, sent time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.revision, m.renewed = revision, time.Now()
-	if revision == 0 {
-		m.renewed = time.Time{}
-	}
+	m.revision, m.renewed = revision, sent
 }
 
 // alive reports whether others still see this member. A node that cannot renew stops serving before they

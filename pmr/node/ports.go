@@ -31,7 +31,6 @@ type Log interface {
 // KV is a key-value bucket. A revision of 0 means that the key does not exist.
 type KV interface {
 	Get(ctx context.Context, key string) (api.KVEntry, error)
-	Put(ctx context.Context, key string, value []byte) (uint64, error)
 	Create(ctx context.Context, key string, value []byte) (uint64, error) // NAME_TAKEN if it exists
 	CreateTTL(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error)
 	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) // fails on another revision

@@ -44,7 +44,7 @@ func (p *purger) purge(ctx context.Context) error {
 	if upTo < state.First {
 		return nil
 	}
-	if err := p.saveTable(ctx); err != nil {
+	if err := p.publishTable(ctx); err != nil {
 		return err
 	}
 	p.r.logger.Debug("purging the log", "to", upTo, "ends", state.Last)
@@ -89,9 +89,9 @@ func (p *purger) passed(ctx context.Context) (uint64, error) {
 	return lowest, nil
 }
 
-// saveTable stores the table as of now, verified, so that a new applier need not read what is purged. A
+// publishTable stores the table as of now, verified, so that a new applier need not read what is purged. A
 // table that is saved never moves backwards.
-func (p *purger) saveTable(ctx context.Context) error {
+func (p *purger) publishTable(ctx context.Context) error {
 	a := p.r.applier
 	barrier, err := a.Barrier(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func (p *purger) saveTable(ctx context.Context) error {
 			return nil
 		}
 	}
-	body, err := a.saveTable(ctx, barrier)
+	body, err := a.verifiedTable(ctx, barrier)
 	if err != nil {
 		return err
 	}
@@ -125,8 +125,8 @@ func (p *purger) saveTable(ctx context.Context) error {
 	return err
 }
 
-// saveTable returns the table, verified to where it is and at least to a position.
-func (a *Applier) saveTable(ctx context.Context, atLeast uint64) ([]byte, error) {
+// verifiedTable returns the table, verified to where it is and at least to a position.
+func (a *Applier) verifiedTable(ctx context.Context, atLeast uint64) ([]byte, error) {
 	var body []byte
 	var failed error
 	err := a.do(ctx, func() {

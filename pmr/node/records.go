@@ -117,18 +117,7 @@ func (r *Router) bucketOf(key []byte) (buckets.ID, error) {
 }
 
 func (r *Router) checkSize(key, value []byte) error {
-	return CheckRecord(key, value, r.cfg.Settings.MaxRecord)
-}
-
-// CheckRecord refuses a record over the limits of key and record.
-func CheckRecord(key, value []byte, maxRecord int) error {
-	if len(key) > buckets.MaxKey {
-		return api.Errorf(api.CodeRecordTooBig, "the key has %d bytes; the limit is %d", len(key), buckets.MaxKey)
-	}
-	if n := len(key) + len(value); n > maxRecord {
-		return api.Errorf(api.CodeRecordTooBig, "the record has %d bytes (key %d, value %d); the limit max_record is %d", n, len(key), len(value), maxRecord)
-	}
-	return nil
+	return buckets.CheckRecord(key, value, r.cfg.Settings.MaxRecord)
 }
 
 func (r *Router) append(ctx context.Context, b buckets.ID, space string, frame []byte) (api.SeqReply, error) {

@@ -90,7 +90,7 @@ func (r *Router) Run(ctx context.Context) error {
 }
 
 func (r *Router) renew(ctx context.Context) error {
-	err := r.member.renew(ctx)
+	_, err := r.member.renew(ctx) // a router that has lapsed lost its pins, and its jobs retry
 	if api.CodeOf(err) == api.CodeNameTaken {
 		return err
 	}
@@ -112,12 +112,32 @@ func (r *Router) beat(ctx context.Context) {
 // Reconnected has the router compare itself with the log after a connection was lost.
 func (r *Router) Reconnected() { r.applier.Reload() }
 
-// Mapped takes a storage's word that a map is over.
+// Mapped takes a storage's word that a map is over. Of a job that is not known here, the storage may let
+// go: it was that of an earlier process of this id.
 func (r *Router) Mapped(_ context.Context, end api.MapEnd) (api.Empty, error) {
 	if j := r.job(end.Job); j != nil {
 		j.mapped(end)
+	} else {
+		go r.release(end.Storage, end.PMR)
 	}
-	return api.Empty{}, nil // unknown jobs too: there is nobody to tell again
+	return api.Empty{}, nil
+}
+
+// release has a storage give a PMR up.
+func (r *Router) release(storage, id string) {
+	for range 3 {
+		within := answerWithin
+		if r.allJobs.Err() != nil {
+			within = time.Second // the router stops
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		err := r.ports.Peers.Request(ctx, "storage."+storage+".release", api.PMRRequest{PMR: id}, &api.Empty{})
+		cancel()
+		if err == nil || r.allJobs.Err() != nil {
+			return
+		}
+	}
+	// What cannot be released ends by itself: a pin and kept output expire, and a map ends with its job's time.
 }
 
 // Progress takes a storage's progress.

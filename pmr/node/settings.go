@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
@@ -30,6 +31,8 @@ const (
 	inlineOutput = 256 << 10 // output that travels with the end message
 	pieceBytes   = 512 << 10 // of output fetched at a time
 	envelope     = 4 << 10   // of max_payload that headers and framing may need
+
+	bytesPerBucket = 128 // that a pin's answer or the saved table may take, each one message
 )
 
 // Keys of KV STATE.
@@ -43,7 +46,6 @@ const (
 	prefixSpace      = "space."
 	settingsVersion  = 1
 	manifestVersion  = 1
-	barrierSubject   = buckets.SubjectCut
 	refreshEvery     = time.Second
 	maintenanceEvery = 2 * time.Second
 )
@@ -57,6 +59,10 @@ func NewSettings(s api.Settings, maxPayload int) (api.Settings, error) {
 	setDefault(&s.MaxRecord, min(DefaultMaxRecord, maxPayload-envelope))
 	setDefault(&s.DuplicateMS, DefaultDuplicateWindow.Milliseconds())
 	setDefault(&s.CheckpointBytes, DefaultCheckpointBytes)
+	if most := (maxPayload - envelope) / bytesPerBucket; s.Buckets > most {
+		return s, api.Errorf(api.CodeBadRequest, "setting buckets is %d; a server with a max_payload of %d bytes allows %d", s.Buckets, maxPayload, most).
+			WithHint("raise max_payload on the NATS server, or take fewer buckets: --buckets")
+	}
 	return s, ValidateSettings(s)
 }
 
@@ -80,7 +86,8 @@ func ValidateSettings(s api.Settings) error {
 		{"checkpoint_bytes", s.CheckpointBytes, 1024, 1 << 40},
 	} {
 		if c.v < c.low || c.v > c.high {
-			return api.Errorf(api.CodeBadRequest, "setting %s is %d; it must be %d to %d", c.name, c.v, c.low, c.high)
+			return api.Errorf(api.CodeBadRequest, "setting %s is %d; it must be %d to %d", c.name, c.v, c.low, c.high).
+				WithHint("flag --%s", strings.ReplaceAll(strings.TrimSuffix(c.name, "_ms"), "_", "-"))
 		}
 	}
 	return nil

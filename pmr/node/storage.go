@@ -40,16 +40,19 @@ type Storage struct {
 	logger  *slog.Logger
 	applier *Applier
 	member  *membership
-	maps    sync.WaitGroup
+	work    sync.WaitGroup // maps, reports and requests under way
 	began   time.Time
+
+	checkpoints *checkpointer
 
 	mu      sync.Mutex
 	machine *pmr.Storage
 	pinned  map[string]*pinned
-	fenced  bool   // the fence of this membership is applied: pins may be granted
-	fence   uint64 // its position
-	taking  map[buckets.ID]bool
-	trouble map[string]string // by subject, for the status
+	fenced  bool               // the fence of this membership is applied: pins may be granted
+	fence   uint64             // its position
+	stopped bool               // no request is taken any more
+	taking  map[buckets.ID]int // by how many orders under way
+	trouble map[string]string  // by subject, for the status
 }
 
 // pinned is what the shell holds for a PMR.
@@ -74,13 +77,15 @@ func NewStorage(cfg StorageConfig, ports Ports, store buckets.Store) *Storage {
 	}
 	cfg.Member.Role, cfg.Member.Incarnation = "storage", newID()
 	ports.Logger = ports.Logger.With("storage", cfg.Member.ID)
-	return &Storage{
+	s := &Storage{
 		cfg: cfg, ports: ports, logger: ports.Logger, began: time.Now(),
 		applier: NewApplier(cfg.Settings, cfg.Member.ID, store, ports),
 		member:  newMembership(ports.State, prefixStorage, cfg.Member, ports.Logger),
 		machine: pmr.NewStorage(pmr.StorageConfig{Silence: DefaultSilence, Retention: DefaultRetention}),
-		pinned:  map[string]*pinned{}, taking: map[buckets.ID]bool{}, trouble: map[string]string{},
+		pinned:  map[string]*pinned{}, taking: map[buckets.ID]int{}, trouble: map[string]string{},
 	}
+	s.checkpoints = &checkpointer{a: s.applier, settings: cfg.Settings, ports: ports, logger: ports.Logger}
+	return s
 }
 
 // newID returns 128 random bits.
@@ -114,48 +119,53 @@ func (s *Storage) Run(ctx context.Context) error {
 	return err
 }
 
-// serve keeps the membership, and sets a new fence whenever it was lost in between: what was granted
-// before it is void.
+// serve keeps the membership, and sets a new fence at the start and whenever the membership has lapsed:
+// what was granted before it is void.
 func (s *Storage) serve(ctx context.Context) error {
+	var fence uint64 // appended, and perhaps not applied yet
 	for ctx.Err() == nil {
-		if s.member.alive() && !s.isFenced() {
-			if err := s.setFence(ctx); err != nil && ctx.Err() == nil {
-				s.logger.Warn("cannot set the fence; trying again", "reason", err)
-				_ = sleep(ctx, refreshEvery)
-				continue
-			}
+		if s.isFenced() || !s.member.alive() {
+			_ = sleep(ctx, s.member.ttl/4)
+		} else if fence = s.setFence(ctx, fence); fence == 0 {
+			_ = sleep(ctx, refreshEvery)
 		}
-		if sleep(ctx, s.member.ttl/4) != nil {
-			return nil
-		}
-		err := s.member.renew(ctx)
-		if api.CodeOf(err) == api.CodeNameTaken {
-			return err
-		}
-		if err != nil && ctx.Err() == nil {
-			s.logger.Warn("cannot renew the membership", "reason", err)
-		}
-		if !s.member.alive() {
+		lapsed, err := s.member.renew(ctx)
+		if lapsed || !s.member.alive() {
 			s.unfence()
+			fence = 0
+		}
+		switch {
+		case api.CodeOf(err) == api.CodeNameTaken:
+			return err
+		case err != nil && ctx.Err() == nil:
+			s.logger.Warn("cannot renew the membership", "reason", err)
 		}
 	}
 	return nil
 }
 
-func (s *Storage) setFence(ctx context.Context) error {
-	fence := buckets.Fence{Storage: s.ID(), Incarnation: s.cfg.Member.Incarnation}
-	seq, err := appendEntry(ctx, s.ports.Log, buckets.FenceSubject(s.ID()), fence, "fence-"+newID())
-	if err != nil {
-		return err
+// setFence appends the storage's fence, unless that was done before, and gives the applier a while to
+// reach it. It returns the fence's position, 0 if there is none yet.
+func (s *Storage) setFence(ctx context.Context, seq uint64) uint64 {
+	ctx, cancel := context.WithTimeout(ctx, s.member.ttl/4)
+	defer cancel()
+	if seq == 0 {
+		var err error
+		fence := buckets.Fence{Storage: s.ID(), Incarnation: s.cfg.Member.Incarnation}
+		seq, err = appendEntry(ctx, s.ports.Log, buckets.FenceSubject(s.ID()), fence, "fence-"+newID())
+		if err != nil {
+			s.logger.Warn("cannot set the fence; trying again", "reason", err)
+			return 0
+		}
 	}
-	if err := s.applier.WaitApplied(ctx, seq); err != nil {
-		return err
+	if s.applier.WaitApplied(ctx, seq) != nil {
+		return seq // next time
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fenced, s.fence = true, seq
 	s.logger.Info("storage serves", "fence", seq)
-	return nil
+	return seq
 }
 
 func (s *Storage) isFenced() bool {
@@ -170,10 +180,23 @@ func (s *Storage) unfence() {
 	s.fenced = false
 }
 
-// serving fails if this storage may not answer now.
+// enter admits a request that needs the store, until leave is called. It fails if this storage may not
+// answer now.
+func (s *Storage) enter() (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.serving(); err != nil {
+		return nil, err
+	}
+	s.work.Add(1)
+	return s.work.Done, nil
+}
+
+// serving fails if this storage may not answer now; mu is held.
 func (s *Storage) serving() error {
-	if !s.isFenced() || !s.member.alive() {
-		return api.Errorf(api.CodeUnavailable, "storage %s is not serving yet", s.ID())
+	if s.stopped || !s.fenced || !s.member.alive() {
+		return api.Errorf(api.CodeUnavailable, "storage %s does not serve now", s.ID()).
+			WithHint("it is starting, stopping or cut off: `engine status` tells; try again")
 	}
 	return nil
 }
@@ -183,9 +206,11 @@ func (s *Storage) Reconnected() { s.applier.Reload() }
 
 // Pin claims the snapshot of a cut and makes a PMR of it.
 func (s *Storage) Pin(ctx context.Context, req api.PinRequest) (api.PinReply, error) {
-	if err := s.serving(); err != nil {
+	leave, err := s.enter()
+	if err != nil {
 		return api.PinReply{}, err
 	}
+	defer leave()
 	ttl := time.Duration(req.TTLMS) * time.Millisecond
 	if ttl <= 0 || ttl > time.Minute {
 		return api.PinReply{}, api.Errorf(api.CodeBadRequest, "ttl_ms is %d; it must be 1 to 60000", req.TTLMS)
@@ -211,6 +236,9 @@ func (s *Storage) Pin(ctx context.Context, req api.PinRequest) (api.PinReply, er
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.serving(); err != nil { // not any more
+		return api.PinReply{}, errors.Join(err, claim.Release())
+	}
 	s.pinned[p.id] = p
 	return reply, s.step(pmr.PinAsked{PMR: p.id, Job: req.Job, Router: req.Router, TTL: ttl})
 }
@@ -232,6 +260,9 @@ func (p *pinned) hasSpace(space string) (bool, error) {
 func (s *Storage) Map(_ context.Context, req api.MapRequest) (api.Empty, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.serving(); err != nil {
+		return api.Empty{}, err
+	}
 	if p := s.pinned[req.PMR]; p != nil && p.req.PMR == "" {
 		p.req = req
 	}
@@ -273,7 +304,7 @@ func (s *Storage) step(ev pmr.Event) (refused error) {
 		case pmr.Report:
 			p := s.pinned[e.PMR]
 			s.unpin(p)
-			s.maps.Go(func() { s.report(p) })
+			s.work.Go(func() { s.report(p) })
 		case pmr.Drop:
 			p := s.pinned[e.PMR]
 			delete(s.pinned, e.PMR)
@@ -343,14 +374,15 @@ func (s *Storage) MapStatus(_ context.Context, req api.PMRRequest) (api.PMRStatu
 	return api.PMRStatus{}, api.Errorf(api.CodePMRExpired, "there is no PMR %.8s", req.PMR)
 }
 
-// stopMaps ends everything that is pinned and waits until no guest runs.
+// stopMaps ends everything that is pinned and waits until no guest and no request uses the store.
 func (s *Storage) stopMaps() {
 	s.mu.Lock()
-	for _, id := range s.machine.PMRs() {
-		_ = s.step(pmr.ReleaseAsked{PMR: id.ID})
+	s.stopped = true
+	for _, p := range s.machine.PMRs() {
+		_ = s.step(pmr.ReleaseAsked{PMR: p.ID})
 	}
 	s.mu.Unlock()
-	s.maps.Wait()
+	s.work.Wait()
 }
 
 // every calls fn at an interval until ctx ends.

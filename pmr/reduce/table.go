@@ -116,11 +116,15 @@ func (t *Table) Bytes() int64 { return t.mem.used }
 func (t *Table) Reducer() Reducer { return t.reducer }
 
 func (t *Table) full() error {
-	t.err = api.Errorf(api.CodeLimitExceeded, "reduce %s: %d keys of %d pairs take %d bytes, over the %d of aggregation_memory",
-		t.reducer, t.keys.len(), t.pairs, t.mem.used, t.limit).
-		WithHint("use a reduce that keeps less (count or sum), name a combine function, or raise aggregation_memory").
-		With("setting", "aggregation_memory")
+	t.err = TooMuch(t.mem.used, t.limit)
 	return t.err
+}
+
+// TooMuch is the LIMIT_EXCEEDED error of tables that take more bytes of memory than they may.
+func TooMuch(used, limit int64) error {
+	return api.Errorf(api.CodeLimitExceeded, "the job's output takes %d bytes of memory, over the %d of aggregation_memory", used, limit).
+		WithHint("use a reduce that keeps less (count or sum), or name a combine function").
+		With("setting", "aggregation_memory")
 }
 
 // failAt adds the place of the present pair to an error and keeps it.

@@ -14,9 +14,9 @@ import (
 	"github.com/pinion-mr/pinion/pmr/reduce"
 )
 
-// maxTimeout is the longest run of a job, maxJobs how many a router runs at once.
+// MaxTimeout is the longest run of a job; maxJobs is how many a router runs at once.
 const (
-	maxTimeout = time.Hour
+	MaxTimeout = time.Hour
 	maxJobs    = 64
 )
 
@@ -29,7 +29,7 @@ func (r *Router) RunJob(ctx context.Context, req api.JobRequest) (api.JobReply, 
 	}
 	wait := j.timeout + answerWithin
 	if req.WaitMS > 0 {
-		wait = time.Duration(req.WaitMS) * time.Millisecond
+		wait = min(time.Duration(req.WaitMS)*time.Millisecond, MaxTimeout)
 	}
 	return r.await(ctx, j, wait, 0, req.MaxBytes)
 }
@@ -118,8 +118,8 @@ func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
 	switch {
 	case req.Mode != "hold":
 		return api.Errorf(api.CodeBadRequest, "there is no mode %.40q", req.Mode).WithHint("the mode is hold")
-	case req.TimeoutMS < 1 || req.TimeoutMS > maxTimeout.Milliseconds():
-		return api.Errorf(api.CodeBadRequest, "timeout_ms is %d; it must be 1 to %d", req.TimeoutMS, maxTimeout.Milliseconds())
+	case req.TimeoutMS < 1 || req.TimeoutMS > MaxTimeout.Milliseconds():
+		return api.Errorf(api.CodeBadRequest, "timeout_ms is %d; it must be 1 to %d", req.TimeoutMS, MaxTimeout.Milliseconds())
 	case req.Attempts < 1 || req.Attempts > 1000:
 		return api.Errorf(api.CodeBadRequest, "attempts is %d; it must be 1 to 1000", req.Attempts)
 	case req.Limit < 0 || req.WaitMS < 0 || req.MaxBytes < 0:
@@ -210,8 +210,7 @@ func (j *job) page(n, maxBytes int) (api.JobReply, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.err != nil {
-		e := *j.err
-		return api.JobReply{}, (&e).With("job", j.id)
+		return api.JobReply{}, j.err.With("job", j.id)
 	}
 	from, stats := max(n-1, 0), *j.stats
 	if n > 0 {
@@ -280,14 +279,17 @@ func (r *Router) Result(ctx context.Context, req api.ResultRequest) (api.JobRepl
 		return api.JobReply{}, err
 	}
 	var reply api.JobReply
+	wait := min(time.Duration(max(req.WaitMS, 0))*time.Millisecond, MaxTimeout)
 	switch {
 	case home != "" && home != r.ID():
-		err = r.ports.Peers.Request(ctx, "router."+home+".result", req, &reply)
+		asked, done := context.WithTimeout(ctx, wait+answerWithin)
+		defer done()
+		err = r.ports.Peers.Request(asked, "router."+home+".result", req, &reply)
 		if api.CodeOf(err) == api.CodeUnavailable {
 			err = api.Errorf(api.CodeUnknownJob, "router %s, which kept the result of job %.80q, is gone", home, req.Job).WithHint("run the job again")
 		}
 	case home == "" && r.job(req.Job) == nil:
-		err = r.elsewhere(ctx, req.Job, "result", req, &reply)
+		err = r.elsewhere(ctx, req.Job, "result", wait, req, &reply)
 	default:
 		return r.OwnResult(ctx, req)
 	}
@@ -304,7 +306,8 @@ func (r *Router) OwnResult(ctx context.Context, req api.ResultRequest) (api.JobR
 	if j == nil {
 		return api.JobReply{}, r.unknownJob(req.Job)
 	}
-	return r.await(ctx, j, time.Duration(req.WaitMS)*time.Millisecond, from, req.MaxBytes)
+	wait := min(time.Duration(max(req.WaitMS, 0))*time.Millisecond, MaxTimeout)
+	return r.await(ctx, j, wait, from, req.MaxBytes)
 }
 
 // parseCursor takes a cursor apart; the empty one names no router and the first row.
@@ -321,7 +324,7 @@ func parseCursor(cursor string) (router string, row int, err error) {
 }
 
 // elsewhere asks the other routers for a job that this one does not know.
-func (r *Router) elsewhere(ctx context.Context, job, verb string, in, out any) error {
+func (r *Router) elsewhere(ctx context.Context, job, verb string, wait time.Duration, in, out any) error {
 	routers, err := members(ctx, r.ports.State, prefixRouter)
 	if err != nil {
 		return err
@@ -330,7 +333,9 @@ func (r *Router) elsewhere(ctx context.Context, job, verb string, in, out any) e
 		if other.ID == r.ID() {
 			continue
 		}
-		err := r.ports.Peers.Request(ctx, "router."+other.ID+"."+verb, in, out)
+		asked, done := context.WithTimeout(ctx, wait+answerWithin)
+		err := r.ports.Peers.Request(asked, "router."+other.ID+"."+verb, in, out)
+		done()
 		if code := api.CodeOf(err); code != api.CodeUnknownJob && code != api.CodeUnavailable {
 			return err
 		}
@@ -346,7 +351,7 @@ func (r *Router) unknownJob(id string) error {
 // Cancel ends a job: its guests are stopped first, then its pins are released.
 func (r *Router) Cancel(ctx context.Context, req api.CancelRequest) (api.Empty, error) {
 	if r.job(req.Job) == nil {
-		return api.Empty{}, r.elsewhere(ctx, req.Job, "cancel", req, &api.Empty{})
+		return api.Empty{}, r.elsewhere(ctx, req.Job, "cancel", 0, req, &api.Empty{})
 	}
 	return r.OwnCancel(ctx, req)
 }
@@ -365,7 +370,12 @@ func (r *Router) OwnCancel(_ context.Context, req api.CancelRequest) (api.Empty,
 func (r *Router) expireResults(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var kept []*job
+	type result struct {
+		id     string
+		ended  time.Time
+		memory int64
+	}
+	var kept []result
 	total := int64(0)
 	for id, j := range r.jobs {
 		if !j.over() {
@@ -378,16 +388,16 @@ func (r *Router) expireResults(now time.Time) {
 			delete(r.jobs, id)
 			continue
 		}
-		kept = append(kept, j)
+		kept = append(kept, result{id, ended, memory})
 		total += memory
 	}
-	slices.SortFunc(kept, func(a, b *job) int { return a.ended.Compare(b.ended) })
-	for _, j := range kept {
+	slices.SortFunc(kept, func(a, b result) int { return a.ended.Compare(b.ended) })
+	for _, k := range kept {
 		if total <= r.cfg.Memory && len(r.jobs) <= maxKept {
 			break
 		}
-		delete(r.jobs, j.id)
-		total -= j.memory
+		delete(r.jobs, k.id)
+		total -= k.memory
 	}
 }
 
