@@ -50,7 +50,7 @@ func countWords(path string) (map[string]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	counts := map[string]int{}
 	r := bufio.NewReader(f)
 	for {

@@ -105,9 +105,10 @@ type (
 	}
 )
 
-// Event and Effect are any of the types above.
 type (
-	Event  any
+	// Event is any of the events of a machine.
+	Event any
+	// Effect is any of the effects of a machine.
 	Effect any
 )
 
@@ -152,7 +153,7 @@ func NewRouter(cfg RouterConfig) *Router {
 	return &Router{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, cfg.Seed))}
 }
 
-// Phase, Attempt and LastFailure say how far the job is.
+// Phase is how far the present attempt is.
 func (r *Router) Phase() Phase { return r.phase }
 
 // Attempt is the number of the present attempt, from 1.

@@ -150,7 +150,7 @@ func (in *Instance) start(ctx context.Context) error {
 // checkExports reports what a reactor must have. The catalogue says it in full when a module is added; this
 // guards the calls below.
 func (in *Instance) checkExports(start export) error {
-	fault := ""
+	var fault string
 	switch {
 	case in.memory == nil:
 		fault = "its memory as \"memory\""

@@ -67,7 +67,7 @@ func (s *session) runDev(ctx context.Context, dir, listen string, storages int) 
 	if err != nil {
 		return err
 	}
-	defer host.Close(context.WithoutCancel(ctx))
+	defer closeHost(ctx, host, log)
 	fmt.Fprintf(s.stdout, "export PINION_SERVER=%s\n", srv.URL())
 	if s.options.Value("cluster") != "dev" {
 		fmt.Fprintf(s.stdout, "export PINION_CLUSTER=%s\n", s.options.Value("cluster"))

@@ -9,6 +9,13 @@ import (
 	"github.com/pinion-mr/pinion/wasmhost"
 )
 
+// closeHost closes the host after everything that uses it.
+func closeHost(ctx context.Context, host *wasmhost.Host, log *slog.Logger) {
+	if err := host.Close(context.WithoutCancel(ctx)); err != nil {
+		log.Warn("cannot close the WASM host", "reason", err)
+	}
+}
+
 // guests lets nodes run modules in a WASM host. Bytes come from the catalogue at first use.
 type guests struct {
 	host      *wasmhost.Host
@@ -30,8 +37,10 @@ func (g guests) Prepare(ctx context.Context, task node.Task) (node.Program, erro
 	}
 	job := wasmhost.Job{
 		ID: task.Job, Name: task.Name, Function: task.Function, Params: task.Params, TimeLimit: task.Timeout,
-		Quota:  g.host.NewQuota(),
-		Logger: func(level slog.Level, message string) { task.Log.Log(context.Background(), level, "guest: "+message) },
+		Quota: g.host.NewQuota(),
+		Logger: func(level slog.Level, message string) {
+			task.Log.Log(context.Background(), level, "guest", "says", message)
+		},
 	}
 	return program{module, job}, nil
 }

@@ -57,7 +57,7 @@ func (s *session) runRouter(ctx context.Context, id, dir string, expect int) err
 	if err != nil {
 		return err
 	}
-	defer host.Close(context.WithoutCancel(ctx))
+	defer closeHost(ctx, host, log)
 	b, err := s.connect(ctx, "router "+id, log)
 	if err != nil {
 		return err

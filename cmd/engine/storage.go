@@ -61,7 +61,7 @@ func (s *session) runStorage(ctx context.Context, id, dir string, weight float64
 	if err != nil {
 		return err
 	}
-	defer host.Close(context.WithoutCancel(ctx))
+	defer closeHost(ctx, host, log)
 	b, err := s.connect(ctx, "storage "+id, log)
 	if err != nil {
 		return err

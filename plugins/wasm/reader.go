@@ -152,12 +152,12 @@ func (r *reader) sections() {
 			return
 		}
 		if id != 0 {
-			if rank := ranks[id]; rank <= r.last {
+			rank := ranks[id]
+			if rank <= r.last {
 				r.fail(start, "the %s section is doubled or out of order", sectionName(id))
 				return
-			} else {
-				r.last = rank
 			}
+			r.last = rank
 		}
 		r.m.Sections = append(r.m.Sections, Section{ID: id, Offset: r.at, Size: int(size)})
 		r.section(id, int(size))

@@ -91,9 +91,9 @@ func (c *cluster) ports(peer string) (*busmem.Bus, node.Ports) {
 func (c *cluster) startRouter(id string, expect int) {
 	b, ports := c.ports(id)
 	r := node.NewRouter(node.RouterConfig{Member: api.Member{ID: id}, Cluster: "dev", Settings: c.settings, Expect: expect}, ports)
-	serve(c, b, "router."+id+".mapped", r.Mapped)
-	serve(c, b, "router."+id+".result", r.OwnResult)
-	serve(c, b, "router."+id+".cancel", r.OwnCancel)
+	serve(c, b, "router."+r.ID()+".mapped", r.Mapped)
+	serve(c, b, "router."+r.ID()+".result", r.OwnResult)
+	serve(c, b, "router."+r.ID()+".cancel", r.OwnCancel)
 	share(c, b, "job.run", r.RunJob)
 	share(c, b, "job.result", r.Result)
 	share(c, b, "job.cancel", r.Cancel)
@@ -103,7 +103,7 @@ func (c *cluster) startRouter(id string, expect int) {
 	share(c, b, "space.create", r.CreateSpace)
 	share(c, b, "space.list", r.Spaces)
 	share(c, b, "admin.status", r.Status)
-	_, err := b.Subscribe("router."+id+".progress", func(_ string, body []byte) {
+	_, err := b.Subscribe("router."+r.ID()+".progress", func(_ string, body []byte) {
 		var p api.Progress
 		if api.Decode(body, &p, api.Lenient) == nil {
 			r.Progress(p)

@@ -197,7 +197,7 @@ func (r *Router) await(ctx context.Context, j *job, wait time.Duration, page, ma
 	select {
 	case <-j.done:
 	case <-timer.C:
-		return api.JobReply{Job: j.id, Status: api.JobRunning, Rows: []api.Row{}, Next: r.ID() + ".0"}, nil
+		return api.JobReply{Job: j.id, Status: api.JobRunning, Rows: []api.Row{}, Next: r.cursor(0)}, nil
 	case <-ctx.Done():
 		return api.JobReply{}, api.AsError(ctx.Err())
 	}
@@ -228,7 +228,7 @@ func (j *job) page(n, maxBytes int) (api.JobReply, error) {
 		row := j.rows.Row(i)
 		size += rowSize(row)
 		if size > limit && i > from || i == from && n == 0 && bareSize(row) > room {
-			reply.Next = j.r.ID() + "." + strconv.Itoa(i+1)
+			reply.Next = j.r.cursor(i + 1)
 			break
 		}
 		if bare := bareSize(row); bare > room {
@@ -269,8 +269,8 @@ func replySize(st *api.JobStats) int {
 	return n
 }
 
-// cursor names a row, and the router that keeps it.
-func (r *Router) cursor(row int) string { return r.ID() + "." + strconv.Itoa(row) }
+// cursor names a page, and the router that keeps the result.
+func (r *Router) cursor(page int) string { return r.ID() + "." + strconv.Itoa(page) }
 
 // Result returns more rows of a job, from whichever router keeps them.
 func (r *Router) Result(ctx context.Context, req api.ResultRequest) (api.JobReply, error) {
@@ -330,11 +330,11 @@ func (r *Router) elsewhere(ctx context.Context, job, verb string, wait time.Dura
 		return err
 	}
 	for _, other := range routers {
-		if other.ID == r.ID() {
+		if peerName(other) == r.ID() {
 			continue
 		}
 		asked, done := context.WithTimeout(ctx, wait+answerWithin)
-		err := r.ports.Peers.Request(asked, "router."+other.ID+"."+verb, in, out)
+		err := r.ports.Peers.Request(asked, "router."+peerName(other)+"."+verb, in, out)
 		done()
 		if code := api.CodeOf(err); code != api.CodeUnknownJob && code != api.CodeUnavailable {
 			return err

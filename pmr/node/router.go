@@ -60,8 +60,11 @@ func NewRouter(cfg RouterConfig, ports Ports) *Router {
 	return r
 }
 
-// ID is the router's id.
-func (r *Router) ID() string { return r.cfg.Member.ID }
+// ID is the router's name among its peers: its id and the beginning of its incarnation. A process that takes
+// the id over is another router to them, so that what was held for the one before ends with it.
+func (r *Router) ID() string { return peerName(r.cfg.Member) }
+
+func peerName(m api.Member) string { return m.ID + "-" + m.Incarnation[:min(8, len(m.Incarnation))] }
 
 // Run serves until ctx ends, then cancels its jobs and leaves.
 func (r *Router) Run(ctx context.Context) error {
@@ -112,8 +115,8 @@ func (r *Router) beat(ctx context.Context) {
 // Reconnected has the router compare itself with the log after a connection was lost.
 func (r *Router) Reconnected() { r.applier.Reload() }
 
-// Mapped takes a storage's word that a map is over. Of a job that is not known here, the storage may let
-// go: it was that of an earlier process of this id.
+// Mapped takes a storage's word that a map is over. Of a job that is not known here any more, the storage may
+// let go.
 func (r *Router) Mapped(_ context.Context, end api.MapEnd) (api.Empty, error) {
 	if j := r.job(end.Job); j != nil {
 		j.mapped(end)
