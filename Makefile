@@ -43,6 +43,9 @@ build: ## Build bin/engine and bin/submit
 test: ## Run all tests
 	go test $(TESTFLAGS) ./...
 
+e2e-long: ## Run the acceptance tests at full size: a million records, and longer
+	PINION_E2E=long go test -count=1 -timeout 30m $(TESTFLAGS) ./e2e
+
 race: ## Run the short tests under the race detector (needs a C compiler)
 	@command -v "$$(go env CC)" >/dev/null || { echo "make race: the race detector needs a C compiler ($$(go env CC)): install gcc or clang" >&2; exit 1; }
 	CGO_ENABLED=1 go test -race -short $(TESTFLAGS) ./...
@@ -156,4 +159,4 @@ clean: ## Remove what was built, and the tools
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo build test race fuzz bench microbench arch lint fmt tidy-check wasm wasm-check wat2wasm vuln vuln-check check check-rest tools clean help
+.PHONY: demo build test e2e-long race fuzz bench microbench arch lint fmt tidy-check wasm wasm-check wat2wasm vuln vuln-check check check-rest tools clean help

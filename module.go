@@ -51,7 +51,8 @@ func (c *Client) Module(ctx context.Context, ref string) (api.Module, error) {
 	return m, err
 }
 
-// RemoveModule takes a module out of the catalogue: one version, or with a bare name all of them.
+// RemoveModule takes an entry out of the catalogue: name@version, or a bare name that has one version only
+// (BAD_REQUEST if it has several). Built-in modules stay.
 func (c *Client) RemoveModule(ctx context.Context, ref string) error {
 	return c.request(ctx, "module.remove", api.ModuleRequest{Module: ref}, nil)
 }

@@ -96,7 +96,7 @@ type Progress struct {
 // JobProgress is published by routers: subject job.<id>.events.
 type JobProgress struct {
 	Job     string `json:"job"`
-	Phase   string `json:"phase"` // pin, map, reduce, done, failed
+	Phase   string `json:"phase"` // waiting, cut, pin, map, reduce, done, failed
 	Attempt int    `json:"attempt"`
 	Buckets int    `json:"buckets"`
 	Of      int    `json:"of"`

@@ -14,7 +14,8 @@ type Position struct {
 // buckets, written with the records, so that after a crash it is a prefix of what was applied. Nothing is
 // synced but where a method says so.
 //
-// One goroutine writes (all methods but Snapshot); snapshots may be taken and read by any.
+// There is one caller at a time of all methods but Snapshot, which any goroutine may call; snapshots may be read
+// by any.
 //
 // A bucket's data appears in two ways: it is joined and then follows the store's position; or it is being
 // loaded, is unknown after a crash, and becomes part of the store by Join.

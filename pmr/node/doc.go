@@ -4,8 +4,10 @@
 // It declares the ports it needs ([Log], [KV], [Objects], [Peers], [Mapper]); package bus and cmd/engine
 // supply them. A process makes the nodes of its roles and runs them:
 //
-//	storage, err := node.NewStorage(node.StorageConfig{ID: "s1", Settings: settings}, ports, store)
-//	router, err := node.NewRouter(node.RouterConfig{ID: "r1", Settings: settings}, ports)
+//	storage := node.NewStorage(node.StorageConfig{
+//		Member: api.Member{ID: "s1", Weight: 1}, Settings: settings, Workers: node.NewWorkers(runtime.NumCPU()),
+//	}, ports, store)
+//	router := node.NewRouter(node.RouterConfig{Member: api.Member{ID: "r1"}, Settings: settings, Expect: 1}, ports)
 //	go storage.Run(ctx)
 //	go router.Run(ctx)
 //	reply, err := router.RunJob(ctx, api.JobRequest{Module: "wordcount", Reduce: "sum"})

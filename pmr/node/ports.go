@@ -13,14 +13,15 @@ import (
 
 // Log is the cluster's log. Subjects are below its prefix.
 type Log interface {
-	// Append stores an entry once, whatever is retried below, and returns its position. IN_DOUBT means
-	// that nobody knows whether it is stored.
+	// Append stores an entry once, whatever is retried below, and returns its position. It takes 15 s at the
+	// most. IN_DOUBT means that nobody knows whether it is stored; any other error that it is not.
 	Append(ctx context.Context, subject string, header map[string]string, data []byte, msgID string) (uint64, error)
 	// Read follows the log from a position until ctx ends or fn fails. It may jump over entries that
 	// were purged.
 	Read(ctx context.Context, from uint64, filters []string, fn func([]api.LogEntry) error) error
 	// ReadTo reads all that matches in [from, to] and returns.
 	ReadTo(ctx context.Context, from, to uint64, filters []string, fn func(api.LogEntry) error) error
+	// State tells the log's extent. With several replicas the answer may be from the past.
 	State(ctx context.Context) (api.LogState, error)
 	// Entry returns one entry; NOT_FOUND if it was purged or never was.
 	Entry(ctx context.Context, seq uint64) (api.LogEntry, error)
@@ -33,7 +34,7 @@ type KV interface {
 	Get(ctx context.Context, key string) (api.KVEntry, error)
 	Create(ctx context.Context, key string, value []byte) (uint64, error) // NAME_TAKEN if it exists
 	CreateTTL(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error)
-	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) // fails on another revision
+	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) // BUSY on another revision
 	Renew(ctx context.Context, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error)
 	Delete(ctx context.Context, key string) error
 	List(ctx context.Context, prefix string) ([]api.KVEntry, error) // by key
