@@ -29,7 +29,8 @@ type job struct {
 	machine *pmr.Router // owned by the goroutine of run
 	events  chan pmr.Event
 	stop    context.CancelCauseFunc
-	done    chan struct{} // closed when status below is final
+	pinning sync.WaitGroup // requests to pin
+	done    chan struct{}  // closed when status below is final
 
 	mu     sync.Mutex
 	maps   map[string]*runningMap // of the present attempt, by PMR
@@ -83,18 +84,19 @@ func (j *job) run(ctx context.Context) {
 	j.r.running.Go(j.drain)
 }
 
-// drain gives back what late answers bring, for as long as any can come.
+// drain gives back what late answers to pins bring, until the last has come.
 func (j *job) drain() {
-	late := time.NewTimer(DefaultPinTTL + 2*answerWithin)
-	defer late.Stop()
-	for {
+	answered := make(chan struct{})
+	go func() {
+		j.pinning.Wait()
+		close(answered)
+	}()
+	for over := false; !over || len(j.events) > 0; {
 		select {
 		case ev := <-j.events:
-			j.perform(context.Background(), j.machine.Step(time.Since(j.began), ev))
-		case <-late.C:
-			return
-		case <-j.r.allJobs.Done():
-			return
+			j.perform(j.r.allJobs, j.machine.Step(time.Since(j.began), ev))
+		case <-answered:
+			over, answered = true, nil
 		}
 	}
 }
@@ -119,7 +121,7 @@ func (j *job) perform(ctx context.Context, effects []pmr.Effect) (ended bool) {
 			j.publish("pin", failureText(j.machine.LastFailure()))
 			go j.cut(ctx, e)
 		case pmr.SendPin:
-			go j.pin(ctx, e)
+			j.pinning.Go(func() { j.pin(e) })
 		case pmr.SendMap:
 			j.expect(e)
 			go j.sendMap(ctx, e)
@@ -169,8 +171,9 @@ func (j *job) fix(ctx context.Context, attempt int) (pmr.CutFixed, error) {
 	return fixed, err
 }
 
-func (j *job) pin(ctx context.Context, e pmr.SendPin) {
-	ctx, cancel := context.WithTimeout(ctx, e.TTL)
+// pin outlives its job, so that what a late answer brings is given back.
+func (j *job) pin(e pmr.SendPin) {
+	ctx, cancel := context.WithTimeout(j.r.allJobs, e.TTL)
 	defer cancel()
 	req := api.PinRequest{Job: j.id, Attempt: e.Attempt, Router: j.r.ID(), Cut: e.Cut, TTLMS: e.TTL.Milliseconds(), Mode: j.req.Mode}
 	if j.req.Space != api.DefaultSpace {

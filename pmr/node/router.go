@@ -32,7 +32,7 @@ type Router struct {
 	purger  *purger
 	began   time.Time
 	running sync.WaitGroup
-	stopAll context.CancelFunc
+	stopAll context.CancelCauseFunc
 	allJobs context.Context
 
 	mu     sync.Mutex
@@ -54,7 +54,7 @@ func NewRouter(cfg RouterConfig, ports Ports) *Router {
 		jobs:    map[string]*job{},
 		spaces:  map[string]bool{api.DefaultSpace: true},
 	}
-	r.allJobs, r.stopAll = context.WithCancel(context.Background())
+	r.allJobs, r.stopAll = context.WithCancelCause(context.Background())
 	r.planner = &planner{r: r}
 	r.purger = &purger{r: r}
 	return r
@@ -82,7 +82,7 @@ func (r *Router) Run(ctx context.Context) error {
 	for err == nil && sleep(ctx, r.member.ttl/4) == nil {
 		err = r.renew(ctx)
 	}
-	r.stopAll()
+	r.stopAll(api.Errorf(api.CodeUnavailable, "router %s is stopping", r.ID()).WithHint("run the job again"))
 	r.running.Wait()
 	cancel()
 	loops.Wait()
