@@ -27,7 +27,7 @@ func messages() []any {
 	pinned := PinnedOnStorage{Storage: "s1", Incarnation: "i1", PMR: "p1", Buckets: []BucketPin{pin}}
 	stats := JobStats{
 		Cut: 99, Buckets: 256, Storages: 3, Records: 1000, Bytes: 1 << 33, Pairs: 5000, Rows: 20, Attempts: 2, Millis: 1234,
-		Module: "ab12", Counters: map[string]int64{"bad": -1}, Pinned: []PinnedOnStorage{pinned},
+		Module: "ab12", Reduce: "sum", Counters: map[string]int64{"bad": -1}, Pinned: []PinnedOnStorage{pinned},
 	}
 	settings := Settings{Version: 1, Buckets: 256, Replicas: 3, MaxRecord: 4 << 20, DuplicateMS: 120_000, CheckpointBytes: 8 << 20}
 	member := Member{ID: "s1", Role: "storage", Incarnation: "i1", Folder: "f1", Weight: 1.5, Version: "0.1", Host: "h", PID: 4711}
@@ -92,7 +92,7 @@ func messages() []any {
 		Heartbeat{Router: "r1"},
 		PutRequest{Space: "default", Key: &key, Value: Bytes("v")},
 		KeyRequest{Space: "default", Key: key},
-		SeqReply{Seq: 17},
+		SeqReply{Seq: 17, Key: Bytes("k")},
 		GetReply{Key: key, Value: Bytes("v")},
 		GetRequest{Bucket: 3, Space: "default", Key: key},
 		SpaceRequest{Space: "events"},

@@ -55,6 +55,7 @@ type JobStats struct {
 	Attempts int               `json:"attempts"`
 	Millis   int64             `json:"millis"`
 	Module   string            `json:"module,omitempty"` // sha256 of the module that ran
+	Reduce   string            `json:"reduce,omitempty"` // that was applied
 	Counters map[string]int64  `json:"counters,omitempty"`
 	Pinned   []PinnedOnStorage `json:"pinned,omitempty"` // if the request asked for the proof
 }

@@ -13,9 +13,10 @@ type KeyRequest struct {
 	Key   Bytes  `json:"key"`
 }
 
-// SeqReply answers a write with its log position.
+// SeqReply answers a write with its log position, and a put without a key with the one that was assigned.
 type SeqReply struct {
 	Seq uint64 `json:"seq"`
+	Key Bytes  `json:"key,omitempty"`
 }
 
 // GetReply answers record.get.

@@ -290,7 +290,11 @@ func (r *Router) mapEnded(now time.Duration, ev MapEnded) []Effect {
 		return nil // of an attempt that was given up, or told twice
 	}
 	if ev.Err != nil {
-		return r.fail(now, ev.Err.With("storage", ev.Storage))
+		err := ev.Err.With("storage", ev.Storage)
+		if err.Code == api.CodeTimeout {
+			return r.finish(err) // the guest had the job's whole time
+		}
+		return r.fail(now, err)
 	}
 	delete(r.waitFor, ev.Storage)
 	if len(r.waitFor) > 0 {

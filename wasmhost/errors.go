@@ -54,7 +54,7 @@ func (e *GuestError) place() string {
 	case 0:
 		return at
 	case 1:
-		return fmt.Sprintf("%s, record %d", at, e.Record)
+		return fmt.Sprintf("%s, record %d of key %s", at, e.Record, oneLine(strconv.Quote(buckets.KeyText(e.Key)), 80))
 	default:
 		return fmt.Sprintf("%s, records %d to %d", at, e.Record, e.Record+uint64(e.Records)-1)
 	}

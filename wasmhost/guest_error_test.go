@@ -76,9 +76,9 @@ func TestFaultsOfOtherExports(t *testing.T) {
 	}{
 		{"start_emits", "", "start failed: emitted outside a batch"},
 		{"start_traps", "", "start trapped: unreachable"},
-		{"alloc_null", "", "pmr_alloc failed on bucket 1, record 0: refused to allocate 15 bytes (memory 131072 bytes, limit 67108864)"},
+		{"alloc_null", "", "pmr_alloc failed on bucket 1, record 0 of key \"k0\": refused to allocate 15 bytes (memory 131072 bytes, limit 67108864)"},
 		{"alloc_outside", "", "what pmr_alloc returned is outside of its memory: pointer 65540, length 65536, memory 131072 bytes"},
-		{"alloc_emits", "", "pmr_alloc failed on bucket 1, record 0: emitted outside a batch"},
+		{"alloc_emits", "", "pmr_alloc failed on bucket 1, record 0 of key \"k0\": emitted outside a batch"},
 		{"hooks", "e", "pmr_init failed on bucket 1: emitted outside a batch"},
 		{"hooks", "r", "pmr_init failed on bucket 1: pmr_init returned 3"},
 		{"hooks", "x", "pmr_end failed on bucket 1: no end"},
@@ -126,7 +126,7 @@ func TestLoopsAreStopped(t *testing.T) {
 	for _, function := range []string{"loop", "loop_emit"} {
 		t.Run(function, func(t *testing.T) {
 			m := guest(t, h, "faults")
-			want := function + " was stopped on bucket 17, record 0: exceeded its time limit of 3s"
+			want := function + " was stopped on bucket 17, record 0 of key \"k0\": exceeded its time limit of 3s"
 			stopped(t, want, func(ctx context.Context) error {
 				in, err := m.Instance(ctx, Job{Function: function, TimeLimit: 3 * time.Second})
 				if err != nil {

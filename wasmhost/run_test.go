@@ -98,7 +98,7 @@ func TestBatches(t *testing.T) {
 		t.Errorf("emitted %v, want %v", sink.list, want)
 	}
 	_, err = in.Map(t.Context(), 2, records(value(600_000)), &sink)
-	if err == nil || !strings.Contains(err.Error(), "pmr_alloc failed on bucket 2, record 0: refused to allocate 600000 bytes") {
+	if err == nil || !strings.Contains(err.Error(), "pmr_alloc failed on bucket 2, record 0 of key \"k0\": refused to allocate 600000 bytes") {
 		t.Errorf("Map = %v", err)
 	}
 }

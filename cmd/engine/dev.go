@@ -68,10 +68,6 @@ func (s *session) runDev(ctx context.Context, dir, listen string, storages int) 
 		return err
 	}
 	defer closeHost(ctx, host, log)
-	fmt.Fprintf(s.stdout, "export PINION_SERVER=%s\n", srv.URL())
-	if s.options.Value("cluster") != "dev" {
-		fmt.Fprintf(s.stdout, "export PINION_CLUSTER=%s\n", s.options.Value("cluster"))
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	d := &dev{s: s, host: host, log: log, dir: dir, stop: cancel}
@@ -79,6 +75,7 @@ func (s *session) runDev(ctx context.Context, dir, listen string, storages int) 
 		cancel(err)
 	}
 	d.roles.Wait()
+	log.Info("stopped; the data stays", "dir", dir)
 	if err == nil && !errors.Is(context.Cause(ctx), context.Canceled) {
 		err = context.Cause(ctx)
 	}
@@ -105,6 +102,10 @@ func (d *dev) run(ctx context.Context, storages int) error {
 		return d.s.serveRouter(ctx, cl, router, storages)
 	}); err != nil {
 		return err
+	}
+	fmt.Fprintf(d.s.stdout, "export PINION_SERVER=%s\n", d.s.embedded.URL())
+	if cluster := d.s.options.Value("cluster"); cluster != bus.DefaultCluster {
+		fmt.Fprintf(d.s.stdout, "export PINION_CLUSTER=%s\n", cluster)
 	}
 	cache := store.NewCache(blockCache)
 	workers := node.NewWorkers(runtime.NumCPU())

@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +35,6 @@ func (s *session) rootCommand() *cobra.Command {
 		Long: "engine runs the roles of a Pinion cluster: storages that own buckets of records and map them,\n" +
 			"routers that drive jobs, and the NATS server that connects them.",
 		Example:           "  engine dev\n  engine status",
-		Version:           version(),
 		PersistentPreRunE: func(*cobra.Command, []string) error { return s.options.Settle() },
 	}
 	f := root.PersistentFlags()
@@ -48,14 +46,6 @@ func (s *session) rootCommand() *cobra.Command {
 	f.StringVar(&s.logLevel, "log", level, "what to log on stderr: debug, info, warn, error (env PINION_LOG)")
 	cli.Group(root, s.devCommand(), s.natsCommand(), s.routerCommand(), s.storageCommand(), s.statusCommand())
 	return root
-}
-
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
-	}
-	return info.Main.Version
 }
 
 // logger writes to stderr.

@@ -101,7 +101,7 @@ func member(id string, weight float64) api.Member {
 	if err != nil {
 		host = "unknown"
 	}
-	return api.Member{ID: id, Weight: weight, Version: version(), Host: host, PID: os.Getpid()}
+	return api.Member{ID: id, Weight: weight, Version: cli.Version(), Host: host, PID: os.Getpid()}
 }
 
 // checkID refuses what cannot be part of a subject.

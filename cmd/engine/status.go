@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -59,24 +58,24 @@ func (s *session) status(ctx context.Context, output string) error {
 		err = printStatus(s.stdout, st)
 	}
 	if err == nil && !st.Healthy {
-		err = errors.New("the cluster is not healthy: " + strings.Join(st.Problems, "; "))
+		err = errors.New("the cluster is not healthy")
 	}
 	return err
 }
 
 func printStatus(w io.Writer, st api.ClusterStatus) error {
-	fmt.Fprintf(w, "cluster %s: %d buckets, %d replicas; log %d..%d, %.1f MB; %d jobs running\n\n",
+	fmt.Fprintf(w, "cluster %s: buckets %d, replicas %d, log %d to %d (%.1f MB), running jobs %d\n\n",
 		st.Cluster, st.Settings.Buckets, st.Settings.Replicas, st.Log.First, st.Log.Last, float64(st.Log.Bytes)/1e6, st.Jobs)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "MEMBER\tROLE\tHOST\tPID\tBUCKETS\tLOADED\tAPPLIED\tVERIFIED\tPINS\tSKIPPED")
 	for _, m := range st.Members {
-		row := fmt.Sprintf("%s\t%s\t%s\t%d", m.ID, m.Role, m.Host, m.PID)
+		figures := "\t\t\t\t\t"
 		for _, s := range st.Storages {
 			if m.Role == "storage" && s.Storage == m.ID {
-				row += fmt.Sprintf("\t%d\t%d\t%d\t%d\t%d\t%d", s.Owned, s.Loaded, s.Applied, s.Verified, len(s.PMRs), s.Skipped)
+				figures = fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%d", s.Owned, s.Loaded, s.Applied, s.Verified, len(s.PMRs), s.Skipped)
 			}
 		}
-		fmt.Fprintln(t, row)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", m.ID, m.Role, m.Host, m.PID, figures)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -86,7 +85,7 @@ func printStatus(w io.Writer, st api.ClusterStatus) error {
 			fmt.Fprintf(w, "pin %.8s on %s: %s for job %s of router %s\n", p.PMR, s.Storage, p.State, p.Job, p.Router)
 		}
 		if s.LastSkipped != "" {
-			fmt.Fprintf(w, "%s skipped %d log entries, the last: %s\n", s.Storage, s.Skipped, s.LastSkipped)
+			fmt.Fprintf(w, "%s skipped malformed log entries: %d, the last at %s\n", s.Storage, s.Skipped, s.LastSkipped)
 		}
 	}
 	for _, p := range st.Problems {

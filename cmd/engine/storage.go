@@ -79,12 +79,16 @@ const routerPatience = 30 * time.Second
 
 // awaitCluster opens the cluster, once a router has created it.
 func (s *session) awaitCluster(ctx context.Context, b *bus.Bus, host *wasmhost.Host, log *slog.Logger) (*cluster, error) {
+	told := false
 	for began := time.Now(); ; {
 		cl, err := s.openCluster(ctx, b, host, log, false)
 		if api.CodeOf(err) != api.CodeNoSuchCluster || time.Since(began) > routerPatience {
 			return cl, err
 		}
-		log.Warn("waiting for a router to create the cluster", "reason", err)
+		if !told {
+			told = true
+			log.Warn("waiting for a router to create the cluster", "at most", routerPatience, "reason", err)
+		}
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():

@@ -239,7 +239,7 @@ func (in *importer) file(ctx context.Context, item importItem, stdin io.Reader) 
 	lines := newLineReader(text, in.max)
 	for {
 		if lines.number%1024 == 0 && ctx.Err() != nil {
-			return fmt.Errorf("%s: stopped after line %d: %w", item.name, lines.number, context.Cause(ctx))
+			return fmt.Errorf("%s: stopped after line %d; importing the file again would store these lines twice, but for those with a --key: %w", item.name, lines.number, ctx.Err())
 		}
 		line, err := lines.next()
 		if errors.Is(err, io.EOF) {

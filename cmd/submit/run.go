@@ -37,7 +37,8 @@ func (s *session) runCommand() *cobra.Command {
 		Long: `Run a module's function over all records of a space, reduce what it emits, and print the rows.
 
 MODULE is a name in the catalogue (its newest version), name@version, a digest, or a .wasm file, which is
-uploaded. wordcount and grep are always there. "none" passes the records through, to be reduced as they are.
+uploaded. Always there: wordcount splits values at white space and emits each word with a 1; grep emits the
+records whose value contains the text of -p pattern=TEXT (plain text, no expression). "none" passes the records through, to be reduced as they are.
 FUNCTION is the module's export to map with (default map).
 
 The job sees the records as they are at one log position, each exactly once. The last line on stderr says so:
@@ -56,8 +57,7 @@ has a backslash before it in tsv and table. Integers keep all of their 64 bits.
 Ctrl-C cancels the job.`,
 		Example: "  submit run wordcount --reduce sum --sort -value --limit 20\n" +
 			"  submit run grep -p pattern=ERROR --space logs --output tsv\n" +
-			"  submit run ./mine.wasm --reduce module --output ndjson > rows.ndjson\n" +
-			"  submit run none --reduce count",
+			"  submit run ./mine.wasm --reduce module --output ndjson > rows.ndjson",
 		Args: cli.WantArgs(1, 2, "a MODULE and perhaps a FUNCTION"),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.run(cmd.Context(), o, args) },
 	}
@@ -69,7 +69,7 @@ Ctrl-C cancels the job.`,
 	f.StringVar(&o.mode, "mode", "hold", "hold: buckets stay where they are until they are mapped")
 	f.StringVar(&o.sort, "sort", "key", "key, -key, value, -value or none")
 	f.IntVar(&o.limit, "limit", 0, "rows at the most (default all)")
-	f.IntVar(&o.attempts, "attempts", 0, "how often the job may be begun (default 10)")
+	f.IntVar(&o.attempts, "attempts", 0, "how often the map may be begun; tries that fail before it, as while a storage is away, do not count (default 10)")
 	f.StringVar(&o.output, "output", "", "table, tsv, ndjson or json")
 	return cmd
 }
@@ -201,6 +201,7 @@ func (s *session) runJob(ctx context.Context, client *pinion.Client, job pinion.
 	result, err := client.Run(ctx, job)
 	bar.end()
 	if err != nil {
+		s.printFailure(err)
 		return err
 	}
 	if err := result.CheckCoverage(settings.Buckets); err != nil {
@@ -214,11 +215,38 @@ func (s *session) runJob(ctx context.Context, client *pinion.Client, job pinion.
 			return err
 		}
 	}
-	if err := out.close(result.Stats); err != nil {
+	stats := result.Stats
+	stats.Pinned = nil // checked above; thousands of numbers otherwise
+	if err := out.close(stats); err != nil {
 		return err
+	}
+	if job.Module != "" && job.Reduce == "" && stats.Reduce == "none" && stats.Rows > 0 {
+		s.note("no reduce was named: these are the pairs as the function emitted them (--reduce sum, count, min, max, ...)")
 	}
 	s.printProof(result.Stats, settings.Buckets)
 	return nil
+}
+
+// printFailure writes what a failed guest left behind; the message itself follows.
+func (s *session) printFailure(err error) {
+	details := api.AsError(err).Details
+	for _, name := range []string{"stderr", "stack"} {
+		if text := strings.TrimSpace(details[name]); text != "" {
+			s.note("%s of the guest:\n  %s", name, strings.ReplaceAll(string(appendEscapedLines(text)), "\n", "\n  "))
+		}
+	}
+}
+
+// appendEscapedLines is a text of several lines without what a terminal would obey.
+func appendEscapedLines(text string) []byte {
+	var out []byte
+	for i, line := range strings.Split(text, "\n") {
+		if i > 0 {
+			out = append(out, '\n')
+		}
+		out = appendEscaped(out, []byte(line), printable)
+	}
+	return out
 }
 
 // printProof writes the job's counters, and the line that says what the rows cover.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,6 +42,7 @@ func Usagef(format string, args ...any) error {
 // Execute runs a program and returns its exit code. What fails is one line on stderr.
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = Version()
 	root.SetUsageTemplate(root.UsageTemplate() + exitHelp)
 	root.SetFlagErrorFunc(flagError)
 	root.InitDefaultCompletionCmd("completion")
@@ -61,6 +63,15 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	return ExitFailed
 }
 
+// Version is the version of the module that was built, "(devel)" for a working copy.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}
+
 // Group makes parent a command that only has others below it.
 func Group(parent *cobra.Command, children ...*cobra.Command) {
 	parent.AddCommand(children...)
@@ -72,7 +83,7 @@ func Group(parent *cobra.Command, children ...*cobra.Command) {
 		if len(args) == 0 {
 			return nil
 		}
-		return Usagef("%s has no command %q%s", cmd.CommandPath(), args[0], didYouMean(args[0], names))
+		return Usagef("there is no command %q%s", args[0], didYouMean(args[0], names))
 	}
 	parent.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }
@@ -82,11 +93,11 @@ func WantArgs(low, high int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < low:
-			return Usagef("%s needs %s", cmd.CommandPath(), names)
+			return Usagef("%s needs %s", cmd.Name(), names)
 		case high >= 0 && len(args) > high && high == 0:
-			return Usagef("%s takes no argument, but was given %q", cmd.CommandPath(), args[0])
+			return Usagef("%s takes no argument, but was given %q", cmd.Name(), args[0])
 		case high >= 0 && len(args) > high:
-			return Usagef("%s takes %s; %q is too much", cmd.CommandPath(), names, args[high])
+			return Usagef("%s takes %s; %q is too much", cmd.Name(), names, args[high])
 		}
 		return nil
 	}
@@ -98,10 +109,10 @@ func flagError(cmd *cobra.Command, err error) error {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 		if near := api.Nearest(unknown.GetSpecifiedName(), names); near != "" {
-			return Usagef("%s has no flag --%s; did you mean --%s?", cmd.CommandPath(), unknown.GetSpecifiedName(), near)
+			return Usagef("there is no flag --%s; did you mean --%s?", unknown.GetSpecifiedName(), near)
 		}
 	}
-	return Usagef("%s: %v", cmd.CommandPath(), err)
+	return Usagef("%v", err)
 }
 
 // OneOf checks the value of a flag that takes one of some words.

@@ -31,7 +31,7 @@ var connectionFlags = []struct{ name, fallback, usage string }{
 	{"tls-ca", "", "file with the certificate authorities to trust"},
 	{"tls-cert", "", "file with this program's certificate"},
 	{"tls-key", "", "file with this program's key"},
-	{"timeout", "", "how long it may take, as 90s or 5m"},
+	{"timeout", "", "how long it may take, as 90s or 5m; of a job, its time (default 60s)"},
 }
 
 // variable is the environment's name of a flag.

@@ -112,7 +112,7 @@ func (j *job) runReduce(ctx context.Context, function string, pairs, out *reduce
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	program, err := j.r.ports.Mapper.Prepare(ctx, Task{
-		Job: j.id, Digest: j.module.Digest, Name: j.req.Module, Function: function, Params: rawParams(j.req.Params),
+		Job: j.id, Digest: j.module.Digest, Name: j.moduleName(), Function: function, Params: rawParams(j.req.Params),
 		Timeout: left, Log: j.r.logger.With("job", j.id, "module", j.req.Module),
 	})
 	if err != nil {

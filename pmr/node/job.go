@@ -26,7 +26,8 @@ type job struct {
 	began   time.Time
 	log     func(msg string, args ...any)
 
-	machine *pmr.Router // owned by the goroutine of run
+	machine *pmr.Router // owned by the goroutine of run, as is logged
+	logged  string
 	events  chan pmr.Event
 	stop    context.CancelCauseFunc
 	pinning sync.WaitGroup // requests to pin
@@ -116,7 +117,7 @@ func (j *job) perform(ctx context.Context, effects []pmr.Effect) (ended bool) {
 		case pmr.AppendCut:
 			j.forgetMaps()
 			if last := j.machine.LastFailure(); last != nil {
-				j.log("an attempt failed; trying again", "attempt", e.Attempt-1, "code", last.Code, "reason", last.Message)
+				j.logOnce("an attempt failed; trying again", last)
 			}
 			j.publish("pin", failureText(j.machine.LastFailure()))
 			go j.cut(ctx, e)
@@ -136,6 +137,14 @@ func (j *job) perform(ctx context.Context, effects []pmr.Effect) (ended bool) {
 		}
 	}
 	return ended
+}
+
+// logOnce logs a failure unless the one before was the same: a storage that is away fails many attempts.
+func (j *job) logOnce(msg string, err *api.Error) {
+	if text := string(err.Code) + err.Message; text != j.logged {
+		j.logged = text
+		j.log(msg, "code", err.Code, "reason", err.Message)
+	}
 }
 
 func failureText(err *api.Error) string {
@@ -187,6 +196,14 @@ func (j *job) pin(e pmr.SendPin) {
 	j.tell(pmr.Pinned{Attempt: e.Attempt, Storage: e.Storage, Pin: reply})
 }
 
+// moduleName is the module as the user calls it, a digest cut short.
+func (j *job) moduleName() string {
+	if name := j.req.Module; len(name) <= 64 && name != j.module.Digest {
+		return name
+	}
+	return j.module.Digest[:min(12, len(j.module.Digest))]
+}
+
 // about names the storage and the step in an error's message.
 func about(storage, step string, err error) *api.Error {
 	e := *api.AsError(err)
@@ -198,7 +215,7 @@ func (j *job) sendMap(ctx context.Context, e pmr.SendMap) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	req := api.MapRequest{
-		PMR: e.PMR, Job: j.id, Router: j.r.ID(), Module: j.module.Digest, Name: j.req.Module, Function: j.req.Function,
+		PMR: e.PMR, Job: j.id, Router: j.r.ID(), Module: j.module.Digest, Name: j.moduleName(), Function: j.req.Function,
 		Combine: j.req.Combine, Reduce: j.reducer.String(), Space: j.req.Space, Params: j.req.Params,
 		TimeoutMS: max(1, (j.timeout - time.Since(j.began)).Milliseconds()),
 	}
@@ -296,7 +313,7 @@ func (j *job) finish(e pmr.Finish) {
 func (j *job) figures(proof *pmr.Proof) *api.JobStats {
 	st := &api.JobStats{
 		Cut: proof.Cut, Storages: len(proof.Pinned), Attempts: proof.Attempts,
-		Module: j.module.Digest, Millis: time.Since(j.began).Milliseconds(), Rows: uint64(j.rows.Len()),
+		Module: j.module.Digest, Reduce: j.reducer.String(), Millis: time.Since(j.began).Milliseconds(), Rows: uint64(j.rows.Len()),
 	}
 	if j.req.Proof {
 		st.Pinned = proof.Pinned

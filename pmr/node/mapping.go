@@ -44,7 +44,7 @@ func (s *Storage) startMap(p *pinned) {
 		m.close()
 		close(quiet)
 		end.PMR, end.Job, end.Storage = p.id, p.job, s.ID()
-		if end.Error != nil {
+		if end.Error != nil && !errors.Is(ctx.Err(), context.Canceled) {
 			s.logger.Warn("a map failed", "job", p.job, "module", p.req.Name, "reason", end.Error.Message)
 		}
 		s.mu.Lock()
@@ -148,7 +148,10 @@ func (m *mapping) run(ctx context.Context) ([]byte, *api.MapEnd) {
 func mapError(ctx context.Context, err error) *api.Error {
 	e := *api.AsError(err)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		e.Code = api.CodeGuestFailed // trying again would take as long
+		e.Code = api.CodeTimeout
+		if errors.Is(err, context.DeadlineExceeded) {
+			e.Message = "the map did not end within the job's time"
+		}
 		return (&e).WithHint("a longer time: --timeout")
 	}
 	return &e
@@ -231,10 +234,14 @@ func (m *mapping) work(ctx context.Context, table *reduce.Table) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err != nil && (m.failed == nil || errors.Is(m.failed, context.Canceled)) {
-		m.failed = err
-		m.stop()
+	if err == nil {
+		return
 	}
+	// A worker that only waited for its turn knows less than one whose guest was stopped.
+	if m.failed == nil || errors.Is(m.failed, context.Canceled) || errors.Is(m.failed, context.DeadlineExceeded) {
+		m.failed = err
+	}
+	m.stop()
 }
 
 // worker runs buckets one after the other, with an instance of its own.

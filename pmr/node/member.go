@@ -122,6 +122,13 @@ func (m *membership) alive() bool {
 	return !m.renewed.IsZero() && time.Since(m.renewed) < m.ttl
 }
 
+// entered reports whether this process has ever been a member.
+func (m *membership) entered() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.revision > 0 || !m.renewed.IsZero()
+}
+
 // leave removes the entry.
 func (m *membership) leave(ctx context.Context) {
 	if m.alive() {

@@ -217,7 +217,7 @@ func TestTimeoutAndCancelStopGuests(t *testing.T) {
 				})
 				req := wordCount
 				req.Job, req.TimeoutMS = "j1", 5000
-				want := api.CodeGuestFailed
+				want := api.CodeTimeout
 				if how == "cancel" {
 					want = api.CodeCanceled
 					go func() {

@@ -69,7 +69,10 @@ func (s *Storage) Status(_ context.Context, _ api.Empty) (api.StorageStatus, err
 	absent, surplus := s.applier.Absent()
 	st := s.applier.status()
 	st.Storage, st.Incarnation = s.ID(), s.cfg.Member.Incarnation
-	if !s.member.alive() {
+	switch {
+	case !s.member.entered():
+		st.Warnings = append(st.Warnings, "it waits until the entry of an earlier process of this id has lapsed")
+	case !s.member.alive():
 		st.Warnings = append(st.Warnings, "it cannot renew its membership and serves nothing")
 	}
 	if len(absent) > 0 {

@@ -23,7 +23,11 @@ func (r *Router) Put(ctx context.Context, req api.PutRequest) (api.SeqReply, err
 			return api.SeqReply{}, err
 		}
 		b := buckets.ID(rand.N(r.cfg.Settings.Buckets))
-		return r.append(ctx, b, space, buckets.AppendFrame(nil, buckets.FlagAssign, nil, req.Value))
+		reply, err := r.append(ctx, b, space, buckets.AppendFrame(nil, buckets.FlagAssign, nil, req.Value))
+		if err == nil {
+			reply.Key = buckets.AppendAssigned(nil, reply.Seq, 0, b)
+		}
+		return reply, err
 	}
 	key := []byte(*req.Key)
 	if err := r.checkSize(key, req.Value); err != nil {
