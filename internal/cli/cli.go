@@ -79,7 +79,7 @@ func Group(parent *cobra.Command, children ...*cobra.Command) {
 	for _, c := range children {
 		names = append(names, c.Name())
 	}
-	parent.Args = func(cmd *cobra.Command, args []string) error {
+	parent.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
