@@ -41,6 +41,10 @@ type Faults struct {
 	Request func(Call) Fault // a request or a one-way message, before it is delivered
 	Reply   func(Call) Fault // a reply on its way back; From is the peer that answers
 	Append  func(peer, subject string) AppendFault
+
+	// State may answer with an older extent of the log than the true one, as a server does that is cut off
+	// from its cluster. Entries behind the answered end are not found then, and ReadTo ends there.
+	State func(peer string, now api.LogState) api.LogState
 }
 
 // Call is a message that may be interfered with.
@@ -114,6 +118,15 @@ func (c *Cluster) Heal(peer string) {
 			}
 		}
 	}
+}
+
+// LoseTail drops the last n entries of the log, as a server does that is restored from an older disk. New
+// entries get the same positions again. Heal tells the peers that they are connected again.
+func (c *Cluster) LoseTail(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.log.loseTail(n)
+	c.touch()
 }
 
 // touch wakes all who wait for a change. The lock is held.

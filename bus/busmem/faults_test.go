@@ -183,6 +183,79 @@ func TestCut(t *testing.T) {
 	})
 }
 
+// TestALogThatLosesItsTail gives positions, and message ids, a second time.
+func TestALogThatLosesItsTail(t *testing.T) {
+	bubble(t, func(t *testing.T, c *Cluster, router, _ *Bus) {
+		ctx := context.Background()
+		l, err := router.CreateLog(ctx, bus.LogConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		add := func(data, id string) uint64 {
+			seq, err := l.Append(ctx, "cut", nil, []byte(data), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return seq
+		}
+		add("one", "1")
+		add("two", "2")
+		add("three", "3")
+		c.LoseTail(2)
+		if st, err := l.State(ctx); err != nil || st.First != 1 || st.Last != 1 || st.Bytes != 3 {
+			t.Fatalf("%+v %v", st, err)
+		}
+		if add("one", "1") != 1 || add("again", "2") != 2 {
+			t.Fatal("an id that is kept was forgotten, or one that is lost was not")
+		}
+		if e, err := l.Entry(ctx, 2); err != nil || string(e.Data) != "again" {
+			t.Fatalf("%+v %v", e, err)
+		}
+		c.LoseTail(5)
+		if st, err := l.State(ctx); err != nil || st.First != 1 || st.Last != 0 || st.Bytes != 0 {
+			t.Fatalf("%+v %v", st, err)
+		}
+	})
+}
+
+// TestAnAnswerFromThePast has one peer see an older end of the log.
+func TestAnAnswerFromThePast(t *testing.T) {
+	bubble(t, func(t *testing.T, c *Cluster, router, storage *Bus) {
+		ctx := context.Background()
+		l, err := router.CreateLog(ctx, bus.LogConfig{Replicas: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := storage.Log(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, err := l.Append(ctx, "cut", nil, nil, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.SetFaults(Faults{State: func(peer string, now api.LogState) api.LogState {
+			if peer == "s1" {
+				now.Last = 2
+			}
+			return now
+		}})
+		if st, err := theirs.State(ctx); err != nil || st.Last != 2 || st.Replicas != 3 {
+			t.Fatalf("%+v %v", st, err)
+		}
+		_, err = theirs.Entry(ctx, 3)
+		code(t, err, api.CodeNotFound)
+		n := 0
+		if err := theirs.ReadTo(ctx, 1, 3, nil, func(api.LogEntry) error { n++; return nil }); err != nil || n != 2 {
+			t.Fatalf("%d entries, %v", n, err)
+		}
+		if _, err := l.Entry(ctx, 3); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestEntriesAreSpoiled shows that whoever keeps an entry's data is found out.
 func TestEntriesAreSpoiled(t *testing.T) {
 	ctx := t.Context()

@@ -120,6 +120,16 @@ func (d *logData) add(subject string, header map[string]string, data []byte, id 
 	return seq
 }
 
+// loseTail drops the last n entries and their message ids.
+func (d *logData) loseTail(n int) {
+	keep := max(0, len(d.entries)-n)
+	for _, e := range d.entries[keep:] {
+		d.bytes -= uint64(len(e.Data))
+	}
+	d.entries = d.entries[:keep:keep]
+	maps.DeleteFunc(d.ids, func(_ string, id storedID) bool { return id.seq > d.last() })
+}
+
 func (d *logData) last() uint64 { return d.first + uint64(len(d.entries)) - 1 }
 
 // NewAppender makes an appender: see [bus.Log.NewAppender].
@@ -216,18 +226,26 @@ func (l *Log) State(ctx context.Context) (api.LogState, error) {
 	if err := l.bus.reach(ctx, "read the state of the log", false); err != nil {
 		return api.LogState{}, err
 	}
-	defer l.bus.cluster.mu.Unlock()
 	d := l.bus.cluster.log
-	return api.LogState{First: d.first, Last: d.last(), Bytes: d.bytes, Replicas: d.config.Replicas}, nil
+	state := api.LogState{First: d.first, Last: d.last(), Bytes: d.bytes, Replicas: d.config.Replicas}
+	l.bus.cluster.mu.Unlock()
+	if hook := l.bus.cluster.currentFaults().State; hook != nil {
+		state = hook(l.bus.peer, state)
+	}
+	return state, nil
 }
 
 // Entry reads one entry: see [bus.Log.Entry].
 func (l *Log) Entry(ctx context.Context, seq uint64) (api.LogEntry, error) {
+	state, err := l.State(ctx)
+	if err != nil {
+		return api.LogEntry{}, err
+	}
 	if err := l.bus.reach(ctx, fmt.Sprintf("read entry %d of the log", seq), false); err != nil {
 		return api.LogEntry{}, err
 	}
 	defer l.bus.cluster.mu.Unlock()
-	if found := l.bus.cluster.log.between(seq, seq, nil, 1); seq > 0 && len(found) == 1 {
+	if found := l.bus.cluster.log.between(seq, min(seq, state.Last), nil, 1); seq > 0 && len(found) == 1 {
 		return found[0], nil
 	}
 	return api.LogEntry{}, api.Errorf(api.CodeNotFound, "the log has no entry at position %d", seq)

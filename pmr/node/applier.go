@@ -35,6 +35,7 @@ type Applier struct {
 	writes     buckets.Writes
 	at         buckets.Position // that the store and whoever waits know of
 	last       api.LogEntry     // applied after it and not committed yet; Seq 0 if there is none
+	rests      rests
 
 	mu          sync.Mutex
 	stopRead    context.CancelCauseFunc // ends the read that runs; nil between reads
@@ -55,6 +56,7 @@ type Applier struct {
 	reloads     uint64
 	alarm       string // why nothing can be served; empty again once it can
 	lostTail    string // what the log was once found to lack
+	losses      int    // how often it was
 }
 
 var (
@@ -289,6 +291,7 @@ func (a *Applier) commit() error {
 // write brings the store to the last entry that was applied.
 func (a *Applier) write() error {
 	if a.last.Seq > 0 {
+		a.rests.moved(time.Now(), a.at)
 		a.at, a.last = buckets.PositionOf(a.last), api.LogEntry{}
 	}
 	if a.store != nil && a.at.Seq > 0 && (a.tableDirty || a.at.Seq > a.store.Position().Seq) {

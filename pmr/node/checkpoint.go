@@ -183,6 +183,9 @@ func (c *checkpointer) write(ctx context.Context, f *frozen, w checkpointWork) e
 		m.bury(time.Now(), old.Name)
 	}
 	m.Files, m.Pending, m.Position = files, nil, f.at
+	if !c.a.sameEpoch(f.epoch) { // it may have been found that the log is another one
+		return api.Errorf(api.CodeNoCut, "the node was loading again during the checkpoint")
+	}
 	if _, err := storeManifest(ctx, c.ports.Manifests, m, revision); err != nil {
 		return err
 	}
@@ -200,6 +203,9 @@ func (a *Applier) checkpointed(b buckets.ID, covered int64) {
 // advance moves the manifest of a bucket that has no new records.
 func (c *checkpointer) advance(ctx context.Context, f *frozen, w checkpointWork) error {
 	if _, _, last := c.a.bucketLog(w.manifest.Bucket); last > w.manifest.Position.Seq {
+		return nil
+	}
+	if !c.a.sameEpoch(f.epoch) {
 		return nil
 	}
 	w.manifest.Position = f.at

@@ -90,8 +90,14 @@ func (l *loading) ingest(ctx context.Context, b buckets.ID) error {
 	if err != nil {
 		return err
 	}
-	if err := l.checkManifest(ctx, m); err != nil {
-		return err
+	if m.Position.Seq > 0 {
+		state, err := l.a.freshState(ctx)
+		if err != nil {
+			return err
+		}
+		if err := checkManifest(ctx, l.a.ports.Log, state, m); err != nil {
+			return err
+		}
 	}
 	dir, err := os.MkdirTemp(l.a.ports.TempDir, "load-*")
 	if err != nil {
@@ -119,17 +125,10 @@ func (l *loading) ingest(ctx context.Context, b buckets.ID) error {
 }
 
 // checkManifest refuses a checkpoint that is ahead of the log, or was made of another one.
-func (l *loading) checkManifest(ctx context.Context, m Manifest) error {
-	if m.Position.Seq == 0 {
-		return nil
-	}
-	state, err := l.a.freshState(ctx)
-	if err != nil {
-		return err
-	}
+func checkManifest(ctx context.Context, log Log, state api.LogState, m Manifest) error {
 	lost := m.Position.Seq > state.Last
 	if !lost && m.Position.Seq >= state.First && !m.Position.Time.IsZero() {
-		e, err := l.a.ports.Log.Entry(ctx, m.Position.Seq)
+		e, err := log.Entry(ctx, m.Position.Seq)
 		if err != nil && api.CodeOf(err) != api.CodeNotFound {
 			return err
 		}

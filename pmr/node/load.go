@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
@@ -11,7 +12,7 @@ import (
 
 // load finds where to go on: at the store's position, or at the saved table if the store has none.
 func (a *Applier) load(ctx context.Context) error {
-	state, err := a.ports.Log.State(ctx)
+	state, err := a.freshState(ctx) // an old answer would look as if the log had lost its tail
 	if err != nil {
 		return fmt.Errorf("node: ask for the log's extent: %w", err)
 	}
@@ -52,32 +53,77 @@ func (a *Applier) load(ctx context.Context) error {
 	return nil
 }
 
-// checkTail compares the last entry that was applied with the log's. A node that is ahead of the log, or
-// saw another entry there, begins anew.
+// rests are the positions at which the applier paused of late. After a reconnect it may have gone on before
+// it could look back, and what it has applied since proves nothing: a log that has lost its tail may have
+// grown past the position again.
+type rests struct {
+	moves time.Time // when the position last moved
+	last  []buckets.Position
+}
+
+// A server that lost a part of its disk was away for longer than shortRest.
+const (
+	shortRest = 100 * time.Millisecond
+	keptRests = 32
+)
+
+// moved notes that a position is being left.
+func (r *rests) moved(now time.Time, from buckets.Position) {
+	if from.Seq > 0 && now.Sub(r.moves) >= shortRest {
+		r.last = append(r.last[max(0, len(r.last)-keptRests+1):len(r.last):len(r.last)], from)
+	}
+	r.moves = now
+}
+
+// checkTail compares the last entry that was applied, and those before the last pauses, with the log's. A
+// node that is ahead of the log, or saw another entry there, begins anew.
 func (a *Applier) checkTail(ctx context.Context, state api.LogState) error {
 	at := a.at
 	if a.store != nil {
 		at = a.store.Position()
 	}
-	if at.Seq == 0 || at.Seq < state.First {
-		return nil
+	for _, p := range append([]buckets.Position{at}, a.rests.last...) {
+		lost, err := a.lost(ctx, p, state)
+		if err != nil {
+			return err
+		}
+		if lost {
+			return a.loseTail(p.Seq, state)
+		}
+	}
+	return nil
+}
+
+// lost reports whether the log does not hold the entry that a position covers last.
+func (a *Applier) lost(ctx context.Context, at buckets.Position, state api.LogState) (bool, error) {
+	if at.Time.IsZero() || at.Seq < state.First { // taken from the saved table, or purged: nothing to compare
+		return false, nil
 	}
 	e, err := a.ports.Log.Entry(ctx, at.Seq)
 	switch {
-	case err == nil && at.Same(e):
-		return nil
-	case err != nil && api.CodeOf(err) != api.CodeNotFound:
-		return fmt.Errorf("node: read log entry %d: %w", at.Seq, err)
+	case err == nil:
+		return !at.Same(e), nil
+	case api.CodeOf(err) != api.CodeNotFound:
+		return false, fmt.Errorf("node: read log entry %d: %w", at.Seq, err)
 	}
 	// An entry below the last one that is not there was purged a moment ago; load finds the gap.
-	if err != nil && at.Seq < state.Last {
-		return nil
-	}
+	return at.Seq >= state.Last, nil
+}
+
+func (a *Applier) loseTail(seq uint64, state api.LogState) error {
 	a.mu.Lock()
-	a.lostTail = fmt.Sprintf("the log's entry %d was not the one that this node had applied (the log ended at %d): loaded again from the checkpoints; what the log has lost is lost", at.Seq, state.Last)
+	a.losses++
+	a.lostTail = fmt.Sprintf("the log's entry %d was not the one that this node had applied (the log ended at %d): loaded again from the checkpoints; what the log has lost is lost", seq, state.Last)
 	a.mu.Unlock()
-	a.logger.Error("the log has lost its tail or is another one; loading again from the checkpoints", "applied", at.Seq, "log ends", state.Last)
+	a.logger.Error("the log has lost its tail or is another one; loading again from the checkpoints", "applied", seq, "log ends", state.Last)
 	return a.forget()
+}
+
+// lostTails is how often the log was found to lack what this node had applied.
+func (a *Applier) lostTails() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.losses
 }
 
 // localTable is what a storage keeps in its store beside the records.
@@ -165,7 +211,7 @@ func (a *Applier) storeJoined() []buckets.ID {
 
 // forget empties the store; the buckets come back from checkpoints and log.
 func (a *Applier) forget() error {
-	a.at = buckets.Position{}
+	a.at, a.rests = buckets.Position{}, rests{}
 	a.mu.Lock()
 	a.reloads++
 	a.epoch++

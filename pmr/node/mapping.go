@@ -33,7 +33,7 @@ func (s *Storage) startMap(p *pinned) {
 	p.stop = stop
 	s.work.Go(func() {
 		defer stop()
-		m := &mapping{workers: s.cfg.Workers, memory: s.cfg.Memory, p: p, req: p.req}
+		m := &mapping{workers: s.cfg.Workers, memory: s.cfg.Memory, inline: min(inlineOutput, s.ports.Peers.MaxPayload()/2), p: p, req: p.req}
 		m.program = sync.OnceValues(func() (Program, error) { return s.prepare(ctx, p.req, s.logger) })
 		m.fresh = func(ctx context.Context) (Program, error) {
 			return s.prepare(ctx, p.req, slog.New(slog.DiscardHandler))
@@ -92,6 +92,7 @@ func rawParams(params map[string]api.Bytes) map[string][]byte {
 type mapping struct {
 	workers Workers
 	memory  int64
+	inline  int // bytes of output that travel with the end message
 	program func() (Program, error)
 	p       *pinned
 	req     api.MapRequest
@@ -138,7 +139,7 @@ func (m *mapping) run(ctx context.Context) ([]byte, *api.MapEnd) {
 	end.Counters, end.Size = m.counters, uint64(len(output))
 	now := m.p.progress.read()
 	end.Records, end.Bytes = now.Records, now.Bytes
-	if len(output) <= inlineOutput {
+	if len(output) <= m.inline {
 		end.Output = output
 	}
 	return output, end

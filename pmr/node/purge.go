@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
 )
 
@@ -36,7 +37,7 @@ func (p *purger) purge(ctx context.Context) error {
 	if settled < state.First || int64(state.Bytes) < s.CheckpointBytes*int64(s.Buckets)/4 {
 		return nil
 	}
-	passed, err := p.passed(ctx)
+	passed, err := p.passed(ctx, state)
 	if err != nil {
 		return err
 	}
@@ -65,17 +66,25 @@ func (p *purger) settled(now time.Time, last uint64) uint64 {
 	return 0
 }
 
-// passed is the position that all manifests have passed; 0 if a bucket has none.
-func (p *purger) passed(ctx context.Context) (uint64, error) {
+// passed is the position that all manifests have passed; 0 if a bucket has none. It fails if a checkpoint
+// was made of entries that the log does not have: it does not cover what stands in their place.
+func (p *purger) passed(ctx context.Context, state api.LogState) (uint64, error) {
 	entries, err := p.r.ports.Manifests.List(ctx, "")
 	if err != nil {
 		return 0, err
 	}
 	covered := map[buckets.ID]uint64{}
+	checked := map[uint64]bool{}
 	for _, e := range entries {
 		m, err := parseManifest(e.Value)
 		if err != nil {
 			return 0, err
+		}
+		if at := m.Position; at.Seq > 0 && !checked[at.Seq] {
+			checked[at.Seq] = true
+			if err := checkManifest(ctx, p.r.ports.Log, state, m); err != nil {
+				return 0, err
+			}
 		}
 		covered[m.Bucket] = m.Position.Seq
 	}

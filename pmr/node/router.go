@@ -68,7 +68,9 @@ func peerName(m api.Member) string { return m.ID + "-" + m.Incarnation[:min(8, l
 
 // Run serves until ctx ends, then cancels its jobs and leaves.
 func (r *Router) Run(ctx context.Context) error {
-	if err := r.member.enter(ctx); err != nil {
+	if err := r.member.enter(ctx); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)

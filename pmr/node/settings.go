@@ -28,7 +28,7 @@ const (
 	DefaultReplyBytes  = 512 << 10 // rows in one reply, about
 
 	maxParked    = 64
-	inlineOutput = 256 << 10 // output that travels with the end message
+	inlineOutput = 256 << 10 // output that travels with the end message, at most half of max_payload
 	pieceBytes   = 512 << 10 // of output fetched at a time
 	envelope     = 4 << 10   // of max_payload that headers and framing may need
 

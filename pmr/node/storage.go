@@ -100,7 +100,9 @@ func (s *Storage) ID() string { return s.cfg.Member.ID }
 
 // Run serves until ctx ends, then stops guests and leaves. It fails if another process has this id.
 func (s *Storage) Run(ctx context.Context) error {
-	if err := s.member.enter(ctx); err != nil {
+	if err := s.member.enter(ctx); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -119,10 +121,11 @@ func (s *Storage) Run(ctx context.Context) error {
 	return err
 }
 
-// serve keeps the membership, and sets a new fence at the start and whenever the membership has lapsed:
-// what was granted before it is void.
+// serve keeps the membership, and sets a new fence at the start, whenever the membership has lapsed, and when
+// the log has lost its tail, perhaps with the fence: what was granted before it is void.
 func (s *Storage) serve(ctx context.Context) error {
 	var fence uint64 // appended, and perhaps not applied yet
+	losses := 0
 	for ctx.Err() == nil {
 		if s.isFenced() || !s.member.alive() {
 			_ = sleep(ctx, s.member.ttl/4)
@@ -130,9 +133,10 @@ func (s *Storage) serve(ctx context.Context) error {
 			_ = sleep(ctx, refreshEvery)
 		}
 		lapsed, err := s.member.renew(ctx)
-		if lapsed || !s.member.alive() {
+		lost := s.applier.lostTails()
+		if lapsed || lost != losses || !s.member.alive() {
 			s.unfence()
-			fence = 0
+			fence, losses = 0, lost
 		}
 		switch {
 		case api.CodeOf(err) == api.CodeNameTaken:
