@@ -3,12 +3,13 @@ package api
 // Settings of a cluster, fixed when it is created but where the field says otherwise. KV STATE, key
 // settings.
 type Settings struct {
-	Version         int   `json:"version"` // of this structure
-	Buckets         int   `json:"buckets"`
-	Replicas        int   `json:"replicas"`
-	MaxRecord       int   `json:"max_record"`          // key and value, bytes
-	DuplicateMS     int64 `json:"duplicate_window_ms"` // of the log
-	CheckpointBytes int64 `json:"checkpoint_bytes"`    // a bucket's log beyond which it is checkpointed
+	Version         int    `json:"version"` // of this structure
+	ID              string `json:"id"`      // minted at creation: two clusters of one name differ in it
+	Buckets         int    `json:"buckets"`
+	Replicas        int    `json:"replicas"`
+	MaxRecord       int    `json:"max_record"`          // key and value, bytes
+	DuplicateMS     int64  `json:"duplicate_window_ms"` // of the log
+	CheckpointBytes int64  `json:"checkpoint_bytes"`    // a bucket's log beyond which it is checkpointed
 }
 
 // Member is a role that is alive: KV STATE, keys member.storage.<id> and member.router.<id>.

@@ -29,7 +29,7 @@ func messages() []any {
 		Cut: 99, Buckets: 256, Storages: 3, Records: 1000, Bytes: 1 << 33, Pairs: 5000, Rows: 20, Attempts: 2, Millis: 1234,
 		Module: "ab12", Reduce: "sum", Counters: map[string]int64{"bad": -1}, Pinned: []PinnedOnStorage{pinned},
 	}
-	settings := Settings{Version: 1, Buckets: 256, Replicas: 3, MaxRecord: 4 << 20, DuplicateMS: 120_000, CheckpointBytes: 8 << 20}
+	settings := Settings{Version: 1, ID: "c1", Buckets: 256, Replicas: 3, MaxRecord: 4 << 20, DuplicateMS: 120_000, CheckpointBytes: 8 << 20}
 	member := Member{ID: "s1", Role: "storage", Incarnation: "i1", Folder: "f1", Weight: 1.5, Version: "0.1", Host: "h", PID: 4711}
 	info := PMRInfo{PMR: "p1", Job: "j1", Router: "r1", State: "mapping"}
 	status := StorageStatus{

@@ -93,7 +93,7 @@ func Decode(e api.LogEntry, n int) (Entry, error) {
 		if err := api.Decode(e.Data, &f, api.Lenient); err != nil {
 			return nil, err
 		}
-		if f.Storage != rest || rest == "" {
+		if f.Storage != rest || api.CheckID("a storage", rest) != nil {
 			return nil, fmt.Errorf("buckets: fence of storage %q on subject %s", f.Storage, e.Subject)
 		}
 		return f, nil
@@ -127,8 +127,8 @@ func decodeOwn(data []byte, subject string, n int) (Entry, error) {
 	if o.Bucket != b {
 		return nil, fmt.Errorf("buckets: ownership of bucket %d on subject own.%d", o.Bucket, b)
 	}
-	if o.Owner == "" {
-		return nil, fmt.Errorf("buckets: ownership of bucket %d names no owner", b)
+	if err := api.CheckID("an owner", o.Owner); err != nil {
+		return nil, fmt.Errorf("buckets: ownership of bucket %d: %w", b, err)
 	}
 	return o, nil
 }

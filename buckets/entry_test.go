@@ -127,7 +127,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"rec.3", map[string]string{api.HeaderKey: string(keyIn(4, "k"))}, nil, "header Pinion-Key: key"},
 		{"rec.3", map[string]string{api.HeaderKey: string(AppendAssigned(nil, 1, 0, 3))}, nil, "has the form of assigned keys"},
 		{"own.7", nil, encode(t, Own{Bucket: 8, Owner: "s1"}), "ownership of bucket 8 on subject own.7"},
-		{"own.7", nil, encode(t, Own{Bucket: 7}), "names no owner"},
+		{"own.7", nil, encode(t, Own{Bucket: 7}), "cannot be an owner"},
 		{"own.16", nil, encode(t, Own{Bucket: 16, Owner: "s1"}), "is not a bucket"},
 		{"own.7", nil, []byte("\x81\xa6bucket\xce\x00\x01\x00\x07"), "65543, out of the range"},
 		{"own.7", nil, []byte("garbage"), "cannot read the message"},

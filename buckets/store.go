@@ -37,6 +37,8 @@ type Store interface {
 	Join(bs []ID) error
 	// Leave forgets buckets and frees their space; open snapshots still see them. It is synced.
 	Leave(bs []ID) error
+	// Copy writes a copy of the store, as it is, into a folder that does not exist yet.
+	Copy(dir string) error
 	// Reset forgets everything, position and table too. It is synced.
 	Reset() error
 	// Flush makes all that was applied survive a crash.

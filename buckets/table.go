@@ -58,6 +58,8 @@ func (t *Table) Own(seq uint64, o Own) (Verdict, error) {
 	}
 	now := t.owners[o.Bucket]
 	switch {
+	case o.Prev >= seq:
+		return Void, fmt.Errorf("buckets: ownership of bucket %d at %d builds on %d, which is no earlier entry", o.Bucket, seq, o.Prev)
 	case o.Prev > now.Generation:
 		return Gap, fmt.Errorf("buckets: ownership of bucket %d at %d builds on generation %d, but %d is the last seen",
 			o.Bucket, seq, o.Prev, now.Generation)

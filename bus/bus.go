@@ -29,6 +29,8 @@ type Bus struct {
 	cancel   context.CancelFunc
 	handlers sync.WaitGroup
 
+	gone chan struct{} // closed when the connection has ended for good
+
 	mu         sync.Mutex
 	listeners  map[int]func() // of reconnections
 	nextListen int
@@ -40,6 +42,21 @@ var _ Transport = (*Bus)(nil)
 
 // Cluster is the name of the cluster.
 func (b *Bus) Cluster() string { return b.cfg.Cluster }
+
+// Lost is closed if the connection has ended for good, which the client library does after protocol errors
+// that it does not know, however often it would reconnect otherwise. The process should then begin anew.
+func (b *Bus) Lost() <-chan struct{} { return b.gone }
+
+// lost notes the end of the connection, unless Close brought it about.
+func (b *Bus) lost(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	b.log.Error("the connection to NATS has ended for good", "reason", err)
+	close(b.gone)
+}
 
 // Server is the address of the server that the bus is connected to, or was last.
 func (b *Bus) Server() string {

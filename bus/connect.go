@@ -74,6 +74,7 @@ func newBus(cfg Config) *Bus {
 		prefix:    "pinion." + cfg.Cluster + ".",
 		streams:   "PINION_" + cfg.Cluster + "_",
 		listeners: map[int]func(){},
+		gone:      make(chan struct{}),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b
@@ -170,6 +171,7 @@ func (b *Bus) options(servers int) ([]nats.Option, error) {
 			b.log.Info("connected to NATS again", "server", nc.ConnectedUrlRedacted())
 			b.reconnected()
 		}),
+		nats.ClosedHandler(func(nc *nats.Conn) { b.lost(nc.LastError()) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			b.log.Warn("connection to NATS lost", "error", err)
 		}),

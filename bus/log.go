@@ -143,7 +143,7 @@ func (l *Log) patience() time.Duration { return min(publishPatience, l.window/2)
 
 // entry builds the message of an entry.
 func (l *Log) entry(subject string, header map[string]string, data []byte, msgID string) (*nats.Msg, error) {
-	if err := CheckHeader(header); err != nil {
+	if err := errors.Join(CheckHeader(header), checkSubject(subject)); err != nil {
 		return nil, err
 	}
 	m := nats.NewMsg(l.prefix + subject)

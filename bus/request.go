@@ -19,6 +19,9 @@ const (
 
 // Request implements [Transport].
 func (b *Bus) Request(ctx context.Context, subject string, in, out any) error {
+	if err := checkSubject(subject); err != nil {
+		return err
+	}
 	body, err := encodeMessage(in)
 	if err != nil {
 		return err
@@ -36,6 +39,17 @@ func encodeMessage(v any) ([]byte, error) {
 		return nil, nil
 	}
 	return api.Encode(api.Msgpack, v)
+}
+
+// maxSubject is the longest subject that is sent. A server that is sent a longer protocol line than it takes
+// (4 KiB) ends the connection, and the client then gives up for good.
+const maxSubject = 1024
+
+func checkSubject(subject string) error {
+	if len(subject) > maxSubject {
+		return api.Errorf(api.CodeBadRequest, "the subject %.40q... has %d bytes; the limit is %d", subject, len(subject), maxSubject)
+	}
+	return nil
 }
 
 func (b *Bus) message(subject string, body []byte) *nats.Msg {
@@ -100,6 +114,9 @@ func TooLarge(subject string, size, limit int) *api.Error {
 
 // Publish implements [Transport].
 func (b *Bus) Publish(subject string, v any) error {
+	if err := checkSubject(subject); err != nil {
+		return err
+	}
 	body, err := encodeMessage(v)
 	if err != nil {
 		return err

@@ -103,6 +103,10 @@ func (c *Catalogue) Add(ctx context.Context, req api.ModuleAddRequest) (api.Modu
 	if err != nil {
 		return api.Module{}, err
 	}
+	if fn := reduceFunction(req.Reduce); fn != "" && !slices.Contains(manifest.Functions, fn) {
+		return api.Module{}, api.Errorf(api.CodeUnknownFunction, "the module has no function %s to reduce with", quote(fn)).
+			WithHint("it has %s", strings.Join(manifest.Functions[:min(len(manifest.Functions), 20)], ", "))
+	}
 	versions, err := c.versions(ctx, req.Name)
 	if err != nil {
 		return api.Module{}, err
@@ -119,6 +123,18 @@ func (c *Catalogue) Add(ctx context.Context, req api.ModuleAddRequest) (api.Modu
 		version = NextVersion(names)
 	}
 	return c.enter(ctx, entryOf(manifest, req.Name, version, req.Reduce))
+}
+
+// reduceFunction is the function that a reduce of the form module or module:NAME names.
+func reduceFunction(reduce string) string {
+	if reduce == "module" {
+		return "reduce"
+	}
+	name, _ := strings.CutPrefix(reduce, "module:")
+	if name == reduce {
+		return ""
+	}
+	return name
 }
 
 func (c *Catalogue) checkAdd(req api.ModuleAddRequest) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -56,6 +57,7 @@ func TestConformance(t *testing.T) {
 		{"Membership", testMembership},
 		{"Load", testLoad},
 		{"Reset", testReset},
+		{"Copy", testCopy},
 		{"SnapshotStays", testSnapshotStays},
 		{"SnapshotSeesOldLoad", testSnapshotSeesOldLoad},
 		{"CursorOutlivesSnapshot", testCursorOutlivesSnapshot},
@@ -402,5 +404,19 @@ func testClose(t *testing.T, st buckets.Store) {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("%s after Close: %v, want ErrClosed", name, err)
 		}
+	}
+}
+
+// A copy leaves the store as it is.
+func testCopy(t *testing.T, st buckets.Store) {
+	ok(t, st.Load(1))
+	ok(t, st.Join([]buckets.ID{1}))
+	var w buckets.Writes
+	w.Put(1, "s", []byte("k"), []byte("v"))
+	w.Position = buckets.Position{Seq: 7}
+	ok(t, st.Apply(&w))
+	ok(t, st.Copy(filepath.Join(t.TempDir(), "copy")))
+	if st.Position().Seq != 7 || len(st.Joined()) != 1 {
+		t.Errorf("after a copy: at %d, joined %v", st.Position().Seq, st.Joined())
 	}
 }

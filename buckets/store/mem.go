@@ -38,6 +38,9 @@ func (m *Mem) Table() []byte { return m.table }
 // Joined implements [buckets.Store].
 func (m *Mem) Joined() []buckets.ID { return m.roster.joinedList() }
 
+// Copy implements [buckets.Store]: there is nothing on disk, and nothing to keep.
+func (m *Mem) Copy(string) error { return m.readers.check() }
+
 // Apply implements [buckets.Store].
 func (m *Mem) Apply(w *buckets.Writes) error {
 	if err := m.readers.check(); err != nil {

@@ -257,6 +257,17 @@ func (p *Pebble) Flush() error {
 	return p.flush()
 }
 
+// Copy implements [buckets.Store]. Files are linked, not copied, on the same file system.
+func (p *Pebble) Copy(dir string) error {
+	if err := p.Flush(); err != nil {
+		return err
+	}
+	if err := p.db.Checkpoint(dir); err != nil {
+		return fmt.Errorf("store: copy to %s: %w", dir, err)
+	}
+	return nil
+}
+
 // Load implements [buckets.Store].
 func (p *Pebble) Load(b buckets.ID) error {
 	if err := p.Leave([]buckets.ID{b}); err != nil {

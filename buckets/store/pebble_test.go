@@ -316,3 +316,28 @@ func TestNothingLeaks(t *testing.T) {
 	equal(t, "records", len(now(t, st, 1)), 100)
 	ok(t, st.Close())
 }
+
+// A copy is a store of its own: what was there when it was made, whatever became of the first.
+func TestCopyIsAStore(t *testing.T) {
+	st, err := OpenPebble(t.TempDir(), Options{})
+	ok(t, err)
+	ok(t, st.Load(1))
+	ok(t, st.Join([]buckets.ID{1}))
+	var w buckets.Writes
+	w.Put(1, "s", []byte("k"), []byte("v"))
+	w.Position = buckets.Position{Seq: 7}
+	ok(t, st.Apply(&w))
+	dir := filepath.Join(t.TempDir(), "copy")
+	ok(t, st.Copy(dir))
+	ok(t, st.Reset())
+	ok(t, st.Close())
+	second, err := OpenPebble(dir, Options{})
+	ok(t, err)
+	snap, err := second.Snapshot()
+	ok(t, err)
+	if v, found, err := snap.Get(1, "s", []byte("k")); err != nil || !found || string(v) != "v" || second.Position().Seq != 7 {
+		t.Errorf("the copy holds %q, %v, %v at %d", v, found, err, second.Position().Seq)
+	}
+	ok(t, snap.Close())
+	ok(t, second.Close())
+}

@@ -71,15 +71,14 @@ func (s *session) runDev(ctx context.Context, dir, listen string, storages int) 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	d := &dev{s: s, host: host, log: log, dir: dir, stop: cancel}
-	if err = d.run(ctx, storages); err != nil {
-		cancel(err)
-	}
+	err = d.run(ctx, storages)
+	cancel(err) // no news if a role has failed, or somebody has stopped us
 	d.roles.Wait()
 	log.Info("stopped; the data stays", "dir", dir)
-	if err == nil && !errors.Is(context.Cause(ctx), context.Canceled) {
-		err = context.Cause(ctx)
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
 	}
-	return err
+	return nil
 }
 
 // dev is a cluster in one process. Every role has a connection of its own, as it would elsewhere.
@@ -93,12 +92,12 @@ type dev struct {
 }
 
 func (d *dev) run(ctx context.Context, storages int) error {
-	router := member("r1", 0)
-	var err error
-	if router.Folder, err = folderIdentity(d.dir); err != nil {
-		return err
-	}
 	if err := d.start(ctx, "router r1", true, func(ctx context.Context, cl *cluster) error {
+		router := member("r1", 0)
+		var err error
+		if router.Folder, err = folderIdentity(d.dir, owner{cl.settings.ID, "router r1"}); err != nil {
+			return err
+		}
 		return d.s.serveRouter(ctx, cl, router, storages)
 	}); err != nil {
 		return err

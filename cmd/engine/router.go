@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/bus"
 	"github.com/pinion-mr/pinion/internal/cli"
 	"github.com/pinion-mr/pinion/pmr/node"
 	"github.com/pinion-mr/pinion/wasmhost"
@@ -73,7 +75,7 @@ func (s *session) runRouter(ctx context.Context, id, dir string, expect int) err
 	}
 	m := member(id, 0)
 	if dir != "" {
-		if m.Folder, err = folderIdentity(dir); err != nil {
+		if m.Folder, err = folderIdentity(dir, owner{cl.settings.ID, "router " + id}); err != nil {
 			return err
 		}
 	}
@@ -83,16 +85,32 @@ func (s *session) runRouter(ctx context.Context, id, dir string, expect int) err
 // serveRouter runs a router on an open cluster until ctx ends.
 func (s *session) serveRouter(ctx context.Context, cl *cluster, m api.Member, expect int) error {
 	r := node.NewRouter(node.RouterConfig{Member: m, Cluster: s.options.Value("cluster"), Settings: cl.settings, Expect: expect}, cl.ports)
-	return withServices(ctx, func() (*services, error) { return serveRouter(cl.bus, r, cl.catalogue) }, r.Run)
+	return withServices(ctx, cl.bus, func() (*services, error) { return serveRouter(cl.bus, r, cl.catalogue) }, r.Run)
 }
 
-// withServices answers requests while run runs.
-func withServices(ctx context.Context, start func() (*services, error), run func(context.Context) error) error {
+// withServices answers requests while run runs. It fails when the connection has ended for good: whoever
+// supervises the process then starts it again.
+func withServices(ctx context.Context, b *bus.Bus, start func() (*services, error), run func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-b.Lost():
+			cancel(api.Errorf(api.CodeUnavailable, "the connection to NATS has ended for good").WithHint("start this role again"))
+		case <-stop:
+		}
+	}()
 	s, err := start()
 	if err == nil {
 		err = run(ctx)
 	}
 	s.stop()
+	var lost *api.Error
+	if err == nil && errors.As(context.Cause(ctx), &lost) {
+		return lost
+	}
 	return err
 }
 
@@ -106,13 +124,8 @@ func member(id string, weight float64) api.Member {
 
 // checkID refuses what cannot be part of a subject.
 func checkID(id string) error {
-	for _, c := range []byte(id) {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return cli.Usagef("--id %q: an id is made of a-z A-Z 0-9 _ -", id)
-		}
-	}
-	if id == "" || len(id) > 64 {
-		return cli.Usagef("--id %q: an id has 1 to 64 characters", id)
+	if err := api.CheckID("an id", id); err != nil {
+		return cli.Usagef("--id: %v", err)
 	}
 	return nil
 }

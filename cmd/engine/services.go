@@ -8,6 +8,7 @@ import (
 	"github.com/pinion-mr/pinion/bus"
 	"github.com/pinion-mr/pinion/plugins"
 	"github.com/pinion-mr/pinion/pmr/node"
+	"github.com/pinion-mr/pinion/pmr/reduce"
 )
 
 // services collects handlers and stops them together.
@@ -102,7 +103,14 @@ func serveRouter(b *bus.Bus, r *node.Router, c *plugins.Catalogue) (*services, e
 	serve(s, "space.list", queueRouters, short, r.Spaces)
 	serve(s, "admin.status", queueRouters, short, r.Status)
 	serve(s, "admin.settings", queueRouters, short, r.Settings)
-	serve(s, "module.add", queueRouters, long, c.Add)
+	serve(s, "module.add", queueRouters, long, func(ctx context.Context, req api.ModuleAddRequest) (api.Module, error) {
+		if req.Reduce != "" {
+			if _, err := reduce.Parse(req.Reduce); err != nil {
+				return api.Module{}, err
+			}
+		}
+		return c.Add(ctx, req)
+	})
 	serve(s, "module.list", queueRouters, short, func(ctx context.Context, _ api.Empty) (api.ModulesReply, error) {
 		list, err := c.List(ctx)
 		return api.ModulesReply{Modules: list}, err

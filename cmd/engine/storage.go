@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -108,6 +106,10 @@ type storageConfig struct {
 
 // serveStorageIn runs a storage on its folder until ctx ends.
 func serveStorageIn(ctx context.Context, cl *cluster, cfg storageConfig) (err error) {
+	m := member(cfg.id, cfg.weight)
+	if m.Folder, err = folderIdentity(cfg.dir, owner{cl.settings.ID, "storage " + cfg.id}); err != nil {
+		return err
+	}
 	temp := filepath.Join(cfg.dir, "tmp")
 	if err := errors.Join(os.RemoveAll(temp), os.MkdirAll(temp, 0o755)); err != nil {
 		return fmt.Errorf("the folder of storage %s: %w", cfg.id, err)
@@ -117,27 +119,8 @@ func serveStorageIn(ctx context.Context, cl *cluster, cfg storageConfig) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	m := member(cfg.id, cfg.weight)
-	if m.Folder, err = folderIdentity(cfg.dir); err != nil {
-		return err
-	}
 	ports := cl.ports
-	ports.TempDir = temp
+	ports.TempDir, ports.KeepDir = temp, cfg.dir
 	st := node.NewStorage(node.StorageConfig{Member: m, Settings: cl.settings, Workers: cfg.workers}, ports, db)
-	return withServices(ctx, func() (*services, error) { return serveStorage(cl.bus, st) }, st.Run)
-}
-
-// folderIdentity tells a folder from every other, so that a storage that restarts on its own folder is
-// known from a rival of the same name.
-func folderIdentity(dir string) (string, error) {
-	path := filepath.Join(dir, "identity")
-	b, err := os.ReadFile(path)
-	if err == nil && len(strings.TrimSpace(string(b))) > 0 {
-		return strings.TrimSpace(string(b)), nil
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", err
-	}
-	id := rand.Text()
-	return id, os.WriteFile(path, []byte(id+"\n"), 0o644)
+	return withServices(ctx, cl.bus, func() (*services, error) { return serveStorage(cl.bus, st) }, st.Run)
 }

@@ -36,6 +36,8 @@ type Applier struct {
 	at         buckets.Position // that the store and whoever waits know of
 	last       api.LogEntry     // applied after it and not committed yet; Seq 0 if there is none
 	rests      rests
+	gapAt      uint64          // entry that seemed to prove a gap
+	forged     map[uint64]bool // such entries, where no gap can be: they build on what never was
 
 	mu          sync.Mutex
 	stopRead    context.CancelCauseFunc // ends the read that runs; nil between reads
@@ -62,6 +64,8 @@ type Applier struct {
 var (
 	errCommand = errors.New("node: interrupted by a command")
 	errReload  = errors.New("node: told to load again")
+	errForged  = errors.New("node: it builds on a generation that never was: forged, or written by hand")
+	errStore   = errors.New("node: the local copy cannot be written")
 )
 
 // NewApplier returns the applier of a cluster. A router passes no store.
@@ -77,21 +81,29 @@ func NewApplier(settings api.Settings, self string, store buckets.Store, ports P
 	}
 }
 
-// Run applies the log until ctx ends. Failures are logged and tried again, from what the store holds.
-func (a *Applier) Run(ctx context.Context) {
+// Run applies the log until ctx ends. Failures are logged and tried again, from what the store holds. It
+// fails if the store cannot be written any more, as on a full disk.
+func (a *Applier) Run(ctx context.Context) error {
 	defer a.dropParked()
 	emptied := false // since the last load that succeeded
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 2*time.Second) {
 		err := a.load(ctx)
 		if err == nil {
 			emptied = false
+			began := a.at.Seq
 			err = a.follow(ctx)
-			pause = 50 * time.Millisecond
+			if a.at.Seq > began {
+				pause = 50 * time.Millisecond
+			}
 		}
 		switch {
 		case ctx.Err() != nil:
-			return
+			return nil
+		case errors.Is(err, errStore):
+			return err
 		case errors.Is(err, errReload):
+			continue
+		case errors.Is(err, buckets.ErrGap) && a.noGap(ctx):
 			continue
 		case errors.Is(err, buckets.ErrGap) && emptied:
 			a.setAlarm(fmt.Sprintf("the log was purged beyond the saved table: %v", err))
@@ -105,6 +117,21 @@ func (a *Applier) Run(ctx context.Context) {
 		a.logger.Error("cannot follow the log; trying again", "reason", err, "in", pause)
 		a.idle(ctx, pause)
 	}
+	return nil
+}
+
+// noGap reports whether an entry that builds on an unknown generation must be forged: nothing can have been
+// purged between what was verified and it. The entry is skipped from then on.
+func (a *Applier) noGap(ctx context.Context) bool {
+	state, err := a.freshState(ctx)
+	if err != nil || a.gapAt == 0 || state.First > a.verifiedSoFar()+1 {
+		return false
+	}
+	if a.forged == nil {
+		a.forged = map[uint64]bool{}
+	}
+	a.forged[a.gapAt] = true
+	return true
 }
 
 // follow reads the log and runs commands between reads.
@@ -227,8 +254,12 @@ func (a *Applier) applyEntry(e api.LogEntry) error {
 		a.record(entry, e)
 	case buckets.Own, buckets.Fence:
 		changed, err := a.table.Apply(e.Seq, entry)
-		if err != nil {
+		if err != nil && !a.forged[e.Seq] {
+			a.gapAt = e.Seq
 			return err
+		}
+		if err != nil {
+			a.skip(e, errForged)
 		}
 		a.tableDirty = a.tableDirty || changed
 	case buckets.Cut:
@@ -269,10 +300,12 @@ func put(w *buckets.Writes, r buckets.Records) {
 
 // skip counts an entry that cannot be applied. It is the same for every applier.
 func (a *Applier) skip(e api.LogEntry, err error) {
-	a.logger.Warn("a log entry is malformed and was skipped", "seq", e.Seq, "subject", e.Subject, "reason", err)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.skipped++
+	if a.skipped <= 10 || a.skipped%1000 == 0 {
+		a.logger.Warn("a log entry is malformed and was skipped", "seq", e.Seq, "subject", e.Subject, "reason", err, "skipped so far", a.skipped)
+	}
 	a.lastSkipped = fmt.Sprintf("%d on %.80q: %v", e.Seq, e.Subject, err)
 }
 
@@ -317,7 +350,7 @@ func (a *Applier) writeStore() error {
 	err := a.store.Apply(&a.writes)
 	a.writes.Reset()
 	if err != nil {
-		return fmt.Errorf("node: write at log position %d: %w", a.at.Seq, err)
+		return fmt.Errorf("%w at log position %d: %w", errStore, a.at.Seq, err)
 	}
 	return nil
 }

@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
@@ -111,12 +113,27 @@ func (a *Applier) lost(ctx context.Context, at buckets.Position, state api.LogSt
 }
 
 func (a *Applier) loseTail(seq uint64, state api.LogState) error {
+	kept, err := a.keepAside(seq)
+	if err != nil {
+		return fmt.Errorf("node: the log is not the one that this storage has applied, and its records cannot be kept aside: %w", err)
+	}
 	a.mu.Lock()
 	a.losses++
-	a.lostTail = fmt.Sprintf("the log's entry %d was not the one that this node had applied (the log ended at %d): loaded again from the checkpoints; what the log has lost is lost", seq, state.Last)
+	a.lostTail = fmt.Sprintf("the log's entry %d was not the one that this node had applied (the log ended at %d): loaded again from the checkpoints%s", seq, state.Last, kept)
 	a.mu.Unlock()
 	a.logger.Error("the log has lost its tail or is another one; loading again from the checkpoints", "applied", seq, "log ends", state.Last)
 	return a.forget()
+}
+
+// keepAside copies the store before it is emptied: it may hold the last copy of what the log has lost.
+func (a *Applier) keepAside(seq uint64) (told string, err error) {
+	if a.store == nil || a.ports.KeepDir == "" {
+		return "; what the log has lost is lost", nil
+	}
+	a.writing.Lock()
+	defer a.writing.Unlock()
+	dir := filepath.Join(a.ports.KeepDir, fmt.Sprintf("lost-%d-%s", seq, rand.Text()[:6]))
+	return "; the records as they were are kept in " + dir, a.store.Copy(dir)
 }
 
 // lostTails is how often the log was found to lack what this node had applied.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -151,7 +152,7 @@ func mapError(ctx context.Context, err error) *api.Error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		e.Code = api.CodeTimeout
 		if errors.Is(err, context.DeadlineExceeded) {
-			e.Message = "the map did not end within the job's time"
+			e.Message = strings.TrimSuffix("the map did not end within the job's time: "+strings.TrimSuffix(err.Error(), context.DeadlineExceeded.Error()), ": ")
 		}
 		return (&e).WithHint("a longer time: --timeout")
 	}
@@ -207,7 +208,7 @@ func (m *mapping) combine(ctx context.Context, pairs *reduce.Table, reducer redu
 	case m.workers <- struct{}{}: // as for a bucket
 		defer func() { <-m.workers }()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, noPlace(ctx, cap(m.workers))
 	}
 	guest, err := m.open(ctx)
 	if err != nil {
@@ -263,7 +264,7 @@ func (w *worker) run(ctx context.Context) error {
 		select {
 		case w.m.workers <- struct{}{}:
 		case <-ctx.Done():
-			return ctx.Err()
+			return noPlace(ctx, cap(w.m.workers))
 		}
 		err := w.bucket(ctx, w.m.p.buckets[i])
 		<-w.m.workers
@@ -275,6 +276,14 @@ func (w *worker) run(ctx context.Context) error {
 		}
 		w.m.p.progress.buckets.Add(1)
 	}
+}
+
+// noPlace says that a job's time was over, or it was given up, before there was a place for its guest.
+func noPlace(ctx context.Context, places int) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	return fmt.Errorf("waited in vain for a place to run: guests of other jobs held all %d: %w", places, ctx.Err())
 }
 
 // checkMemory counts the worker's table with those of the others. Each table alone is bounded too, so that

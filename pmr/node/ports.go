@@ -141,4 +141,5 @@ type Ports struct {
 	Mapper      Mapper
 	Logger      *slog.Logger
 	TempDir     string // of storages, for table files on their way; default the system's
+	KeepDir     string // of storages, for a copy of records that the log has lost; none is kept if it is empty
 }

@@ -29,7 +29,7 @@ func (r *Router) RunJob(ctx context.Context, req api.JobRequest) (api.JobReply, 
 	}
 	wait := j.timeout + answerWithin
 	if req.WaitMS > 0 {
-		wait = min(time.Duration(req.WaitMS)*time.Millisecond, MaxTimeout)
+		wait = millis(req.WaitMS)
 	}
 	return r.await(ctx, j, wait, 0, req.MaxBytes)
 }
@@ -37,8 +37,8 @@ func (r *Router) RunJob(ctx context.Context, req api.JobRequest) (api.JobReply, 
 // start checks a request, fills in its defaults, and starts the job.
 func (r *Router) start(ctx context.Context, req api.JobRequest) (*job, error) {
 	if req.Job != "" {
-		if !validJobID(req.Job) {
-			return nil, api.Errorf(api.CodeBadRequest, "a job's id has 1 to 64 of a-z A-Z 0-9 _ -; %.80q is not one", req.Job)
+		if err := api.CheckID("a job's id", req.Job); err != nil {
+			return nil, err
 		}
 		if j := r.job(req.Job); j != nil {
 			return j, nil
@@ -74,6 +74,11 @@ func (r *Router) start(ctx context.Context, req api.JobRequest) (*job, error) {
 	return j, nil
 }
 
+// millis is a time to wait, at most as long as any job may run.
+func millis(ms int64) time.Duration {
+	return time.Duration(min(max(ms, 0), MaxTimeout.Milliseconds())) * time.Millisecond
+}
+
 func (r *Router) runningJobs() int {
 	n := 0
 	for _, j := range r.jobs {
@@ -91,18 +96,6 @@ func (j *job) over() bool {
 	default:
 		return false
 	}
-}
-
-func validJobID(id string) bool {
-	if len(id) > 64 {
-		return false
-	}
-	for _, c := range []byte(id) {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
 }
 
 // prepare resolves what a request names and checks that it fits together.
@@ -274,12 +267,15 @@ func (r *Router) cursor(page int) string { return r.ID() + "." + strconv.Itoa(pa
 
 // Result returns more rows of a job, from whichever router keeps them.
 func (r *Router) Result(ctx context.Context, req api.ResultRequest) (api.JobReply, error) {
+	if req.WaitMS < 0 || req.MaxBytes < 0 {
+		return api.JobReply{}, api.Errorf(api.CodeBadRequest, "wait_ms and max_bytes may not be negative")
+	}
 	home, _, err := parseCursor(req.Cursor)
 	if err != nil {
 		return api.JobReply{}, err
 	}
 	var reply api.JobReply
-	wait := min(time.Duration(max(req.WaitMS, 0))*time.Millisecond, MaxTimeout)
+	wait := millis(req.WaitMS)
 	switch {
 	case home != "" && home != r.ID():
 		asked, done := context.WithTimeout(ctx, wait+answerWithin)
@@ -306,7 +302,7 @@ func (r *Router) OwnResult(ctx context.Context, req api.ResultRequest) (api.JobR
 	if j == nil {
 		return api.JobReply{}, r.unknownJob(req.Job)
 	}
-	wait := min(time.Duration(max(req.WaitMS, 0))*time.Millisecond, MaxTimeout)
+	wait := millis(req.WaitMS)
 	return r.await(ctx, j, wait, from, req.MaxBytes)
 }
 
@@ -317,7 +313,7 @@ func parseCursor(cursor string) (router string, row int, err error) {
 	}
 	at := strings.LastIndexByte(cursor, '.')
 	row, err = strconv.Atoi(cursor[at+1:])
-	if at <= 0 || err != nil {
+	if at <= 0 || err != nil || api.CheckID("a router", cursor[:at]) != nil {
 		return "", 0, api.Errorf(api.CodeBadRequest, "%.80q is not a cursor", cursor).WithHint("it is the next of an earlier reply")
 	}
 	return cursor[:at], row, nil

@@ -75,7 +75,7 @@ func (r *Router) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var loops sync.WaitGroup
-	loops.Go(func() { r.applier.Run(ctx) })
+	loops.Go(func() { _ = r.applier.Run(ctx) }) // without a store it ends with ctx only
 	loops.Go(func() { every(ctx, refreshEvery, func() { r.beat(ctx) }) })
 	loops.Go(func() { every(ctx, refreshEvery, func() { r.planner.round(ctx) }) })
 	loops.Go(func() { every(ctx, maintenanceEvery, func() { r.purger.round(ctx) }) })
@@ -120,6 +120,9 @@ func (r *Router) Reconnected() { r.applier.Reload() }
 // Mapped takes a storage's word that a map is over. Of a job that is not known here any more, the storage may
 // let go.
 func (r *Router) Mapped(_ context.Context, end api.MapEnd) (api.Empty, error) {
+	if err := api.CheckID("a storage", end.Storage); err != nil {
+		return api.Empty{}, err
+	}
 	if j := r.job(end.Job); j != nil {
 		j.mapped(end)
 	} else {

@@ -54,6 +54,7 @@ const (
 // largest record is smaller.
 func NewSettings(s api.Settings, maxPayload int) (api.Settings, error) {
 	s.Version = settingsVersion
+	setDefault(&s.ID, newID())
 	setDefault(&s.Buckets, DefaultBuckets)
 	setDefault(&s.Replicas, 1)
 	setDefault(&s.MaxRecord, min(DefaultMaxRecord, maxPayload-envelope))

@@ -107,13 +107,22 @@ func (s *Storage) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var loops sync.WaitGroup
-	loops.Go(func() { s.applier.Run(ctx) })
+	var broken error
+	loops.Go(func() {
+		if broken = s.applier.Run(ctx); broken != nil {
+			cancel()
+		}
+	})
 	loops.Go(func() { every(ctx, DefaultSilence/100, func() { s.tick() }) })
 	loops.Go(func() { every(ctx, refreshEvery, func() { s.reconcile(ctx) }) })
 	loops.Go(func() { every(ctx, maintenanceEvery, func() { s.checkpoint(ctx) }) })
 	err := s.serve(ctx)
 	cancel()
 	loops.Wait()
+	if broken != nil {
+		err = api.Errorf(api.CodeInternal, "storage %s: %v", s.ID(), broken).
+			WithHint("what was acknowledged is in the log; make room or mend the disk, and start it again")
+	}
 	s.stopMaps()
 	bye, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer done()
@@ -215,6 +224,11 @@ func (s *Storage) Pin(ctx context.Context, req api.PinRequest) (api.PinReply, er
 		return api.PinReply{}, err
 	}
 	defer leave()
+	for what, id := range map[string]string{"a job's id": req.Job, "a router": req.Router} {
+		if err := api.CheckID(what, id); err != nil {
+			return api.PinReply{}, err
+		}
+	}
 	ttl := time.Duration(req.TTLMS) * time.Millisecond
 	if ttl <= 0 || ttl > time.Minute {
 		return api.PinReply{}, api.Errorf(api.CodeBadRequest, "ttl_ms is %d; it must be 1 to 60000", req.TTLMS)
