@@ -27,6 +27,19 @@ func (s *session) connect(ctx context.Context, fallback time.Duration) (c *pinio
 	return client, ctx, func() { client.Close(); cancel() }, nil
 }
 
+// withClient runs what a short command does with a client: it settles the flags, connects, and leaves.
+func (s *session) withClient(ctx context.Context, output string, fn func(context.Context, *pinion.Client) error) error {
+	if err := s.prepare(output); err != nil {
+		return err
+	}
+	client, ctx, done, err := s.connect(ctx, recordPatience)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return fn(ctx, client)
+}
+
 func (s *session) dial(ctx context.Context) (*pinion.Client, error) {
 	o := &s.options
 	client, err := pinion.Connect(ctx, pinion.Config{

@@ -259,15 +259,9 @@ func (s *session) catalogueCommand(cmd *cobra.Command, fn func(ctx context.Conte
 	var output string
 	cmd.Flags().StringVar(&output, "output", "text", "text, or json for one JSON object on stdout")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := s.prepare(output); err != nil {
-			return err
-		}
-		client, ctx, done, err := s.connect(cmd.Context(), recordPatience)
-		if err != nil {
-			return err
-		}
-		defer done()
-		return fn(ctx, client, output, args)
+		return s.withClient(cmd.Context(), output, func(ctx context.Context, client *pinion.Client) error {
+			return fn(ctx, client, output, args)
+		})
 	}
 	return cmd
 }

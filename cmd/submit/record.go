@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pinion-mr/pinion"
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
 	"github.com/pinion-mr/pinion/internal/cli"
@@ -118,16 +119,12 @@ func (s *session) getCommand() *cobra.Command {
 }
 
 func (s *session) get(ctx context.Context, o recordOptions, name string) error {
-	if err := s.prepare(o.output); err != nil {
-		return err
-	}
-	client, ctx, done, err := s.connect(ctx, recordPatience)
-	if err != nil {
-		return err
-	}
-	defer done()
 	key := keyArgument(name)
-	value, err := client.Get(ctx, o.space, key)
+	var value []byte
+	err := s.withClient(ctx, o.output, func(ctx context.Context, client *pinion.Client) (err error) {
+		value, err = client.Get(ctx, o.space, key)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -153,16 +150,10 @@ func (s *session) deleteCommand() *cobra.Command {
 		Example: "  submit delete greeting\n  submit delete --space logs '#48113.0.17'",
 		Args:    cli.WantArgs(1, 1, "a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := s.prepare(o.output); err != nil {
-				return err
-			}
-			client, ctx, done, err := s.connect(cmd.Context(), recordPatience)
-			if err != nil {
-				return err
-			}
-			defer done()
-			seq, err := client.Delete(ctx, o.space, keyArgument(args[0]))
-			return s.written(o, "deleted", seq, err)
+			return s.withClient(cmd.Context(), o.output, func(ctx context.Context, client *pinion.Client) error {
+				seq, err := client.Delete(ctx, o.space, keyArgument(args[0]))
+				return s.written(o, "deleted", seq, err)
+			})
 		},
 	}
 	o.register(cmd, true)
@@ -178,15 +169,11 @@ func (s *session) spacesCommand() *cobra.Command {
 		Example: "  submit spaces",
 		Args:    cli.WantArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := s.prepare(o.output); err != nil {
+			var spaces []string
+			err := s.withClient(cmd.Context(), o.output, func(ctx context.Context, client *pinion.Client) (err error) {
+				spaces, err = client.Spaces(ctx)
 				return err
-			}
-			client, ctx, done, err := s.connect(cmd.Context(), recordPatience)
-			if err != nil {
-				return err
-			}
-			defer done()
-			spaces, err := client.Spaces(ctx)
+			})
 			if err != nil {
 				return err
 			}
