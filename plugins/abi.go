@@ -17,8 +17,8 @@ func signature(results []wasm.ValType, params ...wasm.ValType) wasm.FuncType {
 	return wasm.FuncType{Params: params, Results: results}
 }
 
-// supplied are the functions that the host gives to guests, but those of WASI.
-var supplied = map[string]wasm.FuncType{
+// supplied are the functions that the host gives to guests, by module and name.
+var supplied = withWASI(map[string]wasm.FuncType{
 	"pmr1.emit":     signature(nil, i32, i32),
 	"pmr1.emit_kv":  signature(nil, i32, i32, i32, i32),
 	"pmr1.emit_i64": signature(nil, i32, i32, i64),
@@ -27,20 +27,75 @@ var supplied = map[string]wasm.FuncType{
 	"pmr1.count":    signature(nil, i32, i32, i64),
 	"pmr1.fail":     signature(nil, i32, i32),
 	"env.abort":     signature(nil, i32, i32, i32, i32),
+})
+
+// wasiParams are the parameters of the functions of preview 1, i for i32 and l for i64. All but proc_exit
+// return an i32.
+var wasiParams = map[string]string{
+	"args_get":                "ii",
+	"args_sizes_get":          "ii",
+	"clock_res_get":           "ii",
+	"clock_time_get":          "ili",
+	"environ_get":             "ii",
+	"environ_sizes_get":       "ii",
+	"fd_advise":               "illi",
+	"fd_allocate":             "ill",
+	"fd_close":                "i",
+	"fd_datasync":             "i",
+	"fd_fdstat_get":           "ii",
+	"fd_fdstat_set_flags":     "ii",
+	"fd_fdstat_set_rights":    "ill",
+	"fd_filestat_get":         "ii",
+	"fd_filestat_set_size":    "il",
+	"fd_filestat_set_times":   "illi",
+	"fd_pread":                "iiili",
+	"fd_prestat_dir_name":     "iii",
+	"fd_prestat_get":          "ii",
+	"fd_pwrite":               "iiili",
+	"fd_read":                 "iiii",
+	"fd_readdir":              "iiili",
+	"fd_renumber":             "ii",
+	"fd_seek":                 "ilii",
+	"fd_sync":                 "i",
+	"fd_tell":                 "ii",
+	"fd_write":                "iiii",
+	"path_create_directory":   "iii",
+	"path_filestat_get":       "iiiii",
+	"path_filestat_set_times": "iiiilli",
+	"path_link":               "iiiiiii",
+	"path_open":               "iiiiillii",
+	"path_readlink":           "iiiiii",
+	"path_remove_directory":   "iii",
+	"path_rename":             "iiiiii",
+	"path_symlink":            "iiiii",
+	"path_unlink_file":        "iii",
+	"poll_oneoff":             "iiii",
+	"proc_exit":               "i",
+	"proc_raise":              "i",
+	"random_get":              "ii",
+	"sched_yield":             "",
+	"sock_accept":             "iii",
+	"sock_recv":               "iiiiii",
+	"sock_send":               "iiiii",
+	"sock_shutdown":           "ii",
 }
 
-// wasiFunctions are those of preview 1.
-var wasiFunctions = map[string]bool{
-	"args_get": true, "args_sizes_get": true, "clock_res_get": true, "clock_time_get": true, "environ_get": true,
-	"environ_sizes_get": true, "fd_advise": true, "fd_allocate": true, "fd_close": true, "fd_datasync": true,
-	"fd_fdstat_get": true, "fd_fdstat_set_flags": true, "fd_fdstat_set_rights": true, "fd_filestat_get": true,
-	"fd_filestat_set_size": true, "fd_filestat_set_times": true, "fd_pread": true, "fd_prestat_dir_name": true,
-	"fd_prestat_get": true, "fd_pwrite": true, "fd_read": true, "fd_readdir": true, "fd_renumber": true,
-	"fd_seek": true, "fd_sync": true, "fd_tell": true, "fd_write": true, "path_create_directory": true,
-	"path_filestat_get": true, "path_filestat_set_times": true, "path_link": true, "path_open": true,
-	"path_readlink": true, "path_remove_directory": true, "path_rename": true, "path_symlink": true,
-	"path_unlink_file": true, "poll_oneoff": true, "proc_exit": true, "proc_raise": true, "random_get": true,
-	"sched_yield": true, "sock_accept": true, "sock_recv": true, "sock_send": true, "sock_shutdown": true,
+func withWASI(functions map[string]wasm.FuncType) map[string]wasm.FuncType {
+	for name, params := range wasiParams {
+		f := wasm.FuncType{Results: []wasm.ValType{i32}}
+		if name == "proc_exit" {
+			f.Results = nil
+		}
+		for _, p := range params {
+			if p == 'l' {
+				f.Params = append(f.Params, i64)
+			} else {
+				f.Params = append(f.Params, i32)
+			}
+		}
+		functions[wasiModule+"."+name] = f
+	}
+	return functions
 }
 
 // The functions that a module exports to the host.

@@ -28,11 +28,16 @@ type Objects interface {
 // Catalogue knows modules by name and version. Entries never change: a name and version stand for the same
 // bytes until they are removed.
 type Catalogue struct {
+	// Compile compiles a module, within limits of time and memory, to find out whether that can be done. A
+	// process that has none takes other processes' word.
+	Compile func(ctx context.Context, digest string, file []byte) error
+
 	kv      KV
 	objects Objects
 	limits  Limits
 	builtin []api.Module
 	files   map[string][]byte // of the built-in ones, by digest
+	passed  verdicts
 }
 
 const catalogueKeys = "module."
@@ -60,9 +65,20 @@ func entryOf(m *Manifest, name, version, reduce string) api.Module {
 	}
 }
 
-// Load returns the bytes of a module: UNKNOWN_MODULE if there are none, BAD_MODULE if they are not those of
-// the digest or too many.
+// Load returns the bytes of a module that has passed [Catalogue.Check] somewhere: BUSY if it has not,
+// UNKNOWN_MODULE if there are none, BAD_MODULE if they are not those of the digest or too many.
 func (c *Catalogue) Load(ctx context.Context, digest string) ([]byte, error) {
+	if ok, err := c.hasPassed(ctx, digest); err != nil {
+		return nil, err
+	} else if !ok {
+		return nil, api.Errorf(api.CodeBusy, "no router has found yet that module %.12s can be compiled by this version of the engine", digest).
+			WithHint("run the same version of the engine on all routers and storages").With("digest", digest)
+	}
+	return c.read(ctx, digest)
+}
+
+// read returns the bytes of any module.
+func (c *Catalogue) read(ctx context.Context, digest string) ([]byte, error) {
 	if file, ok := c.files[digest]; ok {
 		return file, nil
 	}
@@ -88,14 +104,14 @@ func (c *Catalogue) Load(ctx context.Context, digest string) ([]byte, error) {
 	return file, nil
 }
 
-// Add enters a module whose bytes are stored, after looking at them. Without a version it gets the next
+// Add enters a module whose bytes are stored, after looking at them and compiling them. Without a version it gets the next
 // whole number, unless the newest version has the same bytes. The same bytes again are no fault; others
 // under the same name and version are NAME_TAKEN.
 func (c *Catalogue) Add(ctx context.Context, req api.ModuleAddRequest) (api.Module, error) {
 	if err := c.checkAdd(req); err != nil {
 		return api.Module{}, err
 	}
-	file, err := c.Load(ctx, req.Digest)
+	file, err := c.read(ctx, req.Digest)
 	if err != nil {
 		return api.Module{}, err
 	}
@@ -103,9 +119,12 @@ func (c *Catalogue) Add(ctx context.Context, req api.ModuleAddRequest) (api.Modu
 	if err != nil {
 		return api.Module{}, err
 	}
-	if fn := reduceFunction(req.Reduce); fn != "" && !slices.Contains(manifest.Functions, fn) {
+	if fn := reduceFunction(req.Reduce); fn != "" && manifest.Kind != Command && !slices.Contains(manifest.Functions, fn) {
 		return api.Module{}, api.Errorf(api.CodeUnknownFunction, "the module has no function %s to reduce with", quote(fn)).
 			WithHint("it has %s", strings.Join(manifest.Functions[:min(len(manifest.Functions), 20)], ", "))
+	}
+	if err := c.Check(ctx, req.Digest); err != nil {
+		return api.Module{}, err
 	}
 	versions, err := c.versions(ctx, req.Name)
 	if err != nil {
@@ -254,7 +273,7 @@ func (c *Catalogue) Resolve(ctx context.Context, s string) (api.Module, error) {
 }
 
 func (c *Catalogue) byDigest(ctx context.Context, digest string) (api.Module, error) {
-	file, err := c.Load(ctx, digest)
+	file, err := c.read(ctx, digest)
 	if err != nil {
 		return api.Module{}, err
 	}

@@ -35,6 +35,9 @@ func Inspect(file []byte, limits Limits) (*Manifest, error) {
 	manifest := &Manifest{
 		Digest: Digest(file), Size: len(file), Kind: Reactor, Name: m.Name, Functions: in.functions(), Memory: m.Memories[0],
 	}
+	if in.isCommand() {
+		manifest.Kind, manifest.Functions = Command, []string{"map"} // it takes any name as its argument
+	}
 	for _, i := range m.Imports {
 		manifest.Imports = append(manifest.Imports, i.Module+"."+i.Name)
 	}
@@ -77,7 +80,7 @@ func (in *inspection) run() {
 	in.imports()
 	in.memory()
 	in.tables()
-	if e, ok := in.m.Export("_start"); ok && e.Kind == wasm.Func {
+	if in.isCommand() {
 		in.command()
 		return
 	}
@@ -86,12 +89,29 @@ func (in *inspection) run() {
 	in.batchFunctions()
 }
 
-// command refuses a program. Its exports cannot be called: they may be only while _start runs.
+func (in *inspection) isCommand() bool {
+	e, ok := in.m.Export("_start")
+	return ok && e.Kind == wasm.Func
+}
+
+// command checks a program. Exports of a reactor cannot be called beside _start, and what it emits is what it
+// writes.
 func (in *inspection) command() {
-	in.fault("it exports _start, so it is a command; only reactors can be run")
-	in.hint = "build it as a reactor, without _start; with Go that is -buildmode=c-shared"
-	if slices.Contains(in.m.Customs, "go:buildid") { // Go's linker writes it
-		in.hint = "build it with -buildmode=c-shared"
+	if e, _ := in.m.Export("_start"); !e.Func.Is(startType.Params, startType.Results) {
+		in.fault("its export _start is %s; it must be %s", e.Func, startType)
+	}
+	if _, both := in.m.Export("pmr_alloc"); both {
+		in.fault("it exports both _start and pmr_alloc, so it may be a command or a reactor")
+		in.hint = "build it as a reactor, without _start, or as a command, without pmr_alloc"
+		if slices.Contains(in.m.Customs, "go:buildid") { // Go's linker writes it
+			in.hint = "build it with -buildmode=c-shared"
+		}
+		return
+	}
+	for _, i := range in.m.Imports {
+		if i.Module == "pmr1" && strings.HasPrefix(i.Name, "emit") {
+			in.fault("it imports %s, but a command (it exports _start) emits what it writes to standard output", quote(i.Module+"."+i.Name))
+		}
 	}
 }
 
@@ -104,7 +124,6 @@ func (in *inspection) imports() {
 			in.fault("it imports its memory as %s; it must have a memory of its own and export it as \"memory\"", name)
 		case i.Kind != wasm.Func:
 			in.fault("it imports the %s %s, which the host does not have", i.Kind, name)
-		case i.Module == wasiModule && wasiFunctions[i.Name]:
 		case !known:
 			in.fault("it imports %s %s, which the host does not have%s", name, i.Func, importHint(i))
 		case !want.Is(i.Func.Params, i.Func.Results):

@@ -38,6 +38,13 @@ func TestInspect(t *testing.T) {
 	}
 }
 
+func TestInspectCommand(t *testing.T) {
+	m, err := Inspect(file(t, "command"), DefaultLimits())
+	if err != nil || m.Kind != Command || !reflect.DeepEqual(m.Functions, []string{"map"}) {
+		t.Errorf("got %+v, %v", m, err)
+	}
+}
+
 func TestInspectFaults(t *testing.T) {
 	for name, want := range map[string][]string{
 		"bad": {
@@ -58,7 +65,12 @@ func TestInspectFaults(t *testing.T) {
 			"it does not export pmr_alloc (i32) -> i32, which gives the host a buffer to write to",
 			`it exports no function of the shape (i32, i32) -> i32, as map must be; it exports "main\n\x1b[31m" () -> i32, "g" (global)`,
 		},
-		"command": {"it exports _start, so it is a command; only reactors can be run"},
+		"both": {"it exports both _start and pmr_alloc, so it may be a command or a reactor"},
+		"emitter": {
+			`it imports "wasi_snapshot_preview1.fd_write" as (i32, i32, i64, i32) -> i32; it is (i32, i32, i32, i32) -> i32`,
+			"its export _start is () -> i32; it must be ()",
+			`it imports "pmr1.emit", but a command (it exports _start) emits what it writes to standard output`,
+		},
 		"hidden": {
 			`it does not export its memory; export it as "memory"`,
 			"its memory begins with 2000 pages of 64 KiB; the limit is 1024",
@@ -83,7 +95,7 @@ func TestInspectFaults(t *testing.T) {
 					t.Errorf("fault %d is %q, want %q", i+1, got, w)
 				}
 			}
-			if name == "command" && !strings.Contains(e.Hint, "-buildmode=c-shared") {
+			if name == "both" && !strings.Contains(e.Hint, "build it as a reactor, without _start") {
 				t.Errorf("hint is %q", e.Hint)
 			}
 		})

@@ -11,7 +11,7 @@ type cursor struct {
 	b       []byte // the whole file
 	at, end int
 	section string
-	err     error
+	err     *Error
 }
 
 func (c *cursor) left() int { return c.end - c.at }
@@ -134,4 +134,34 @@ func (c *cursor) name(what string) string {
 		c.fail(start, "%s is not UTF-8", what)
 	}
 	return string(b)
+}
+
+// valType reads the type of a value.
+func (c *cursor) valType() ValType {
+	at := c.at
+	t := ValType(c.byte("a value type"))
+	if _, ok := valTypeNames[t]; ok || c.err != nil {
+		return t
+	}
+	switch t {
+	case 0x69, 0x74:
+		c.fail(at, "value type 0x%02x belongs to the exception handling feature, which is off", byte(t))
+	case 0x63, 0x64:
+		c.fail(at, "value type 0x%02x belongs to the typed function references feature, which is off", byte(t))
+	case 0x65, 0x6a, 0x6b, 0x6c, 0x6d, 0x6e, 0x71, 0x72, 0x73:
+		c.fail(at, "value type 0x%02x belongs to the GC feature, which is off", byte(t))
+	default:
+		c.fail(at, "there is no value type 0x%02x", byte(t))
+	}
+	return t
+}
+
+// refType reads the type of a reference; what holds it.
+func (c *cursor) refType(what string) ValType {
+	at := c.at
+	t := c.valType()
+	if c.err == nil && t != FuncRef && t != ExternRef {
+		c.fail(at, "%s holds funcref or externref, not %s", what, t)
+	}
+	return t
 }

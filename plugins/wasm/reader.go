@@ -7,43 +7,24 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds are the largest counts and sizes that Read accepts. Most are those of browsers
-// (https://webassembly.github.io/spec/js-api/#limits); segments are more, since Go's linker makes many.
-type Bounds struct {
-	Size      int // of the file, bytes
-	Types     int
-	Imports   int
-	Functions int
-	Exports   int
-	Segments  int // elements and data, each
-	Arity     int // parameters or results of one function
-	Locals    int // of one function
-	Tables    int
-}
-
-// DefaultBounds are those of [Read].
-func DefaultBounds() Bounds {
-	return Bounds{
-		Size: 32 << 20, Types: 100_000, Imports: 10_000, Functions: 200_000, Exports: 100_000, Segments: 1_000_000,
-		Arity: 1_000, Locals: 50_000, Tables: 16,
-	}
-}
-
-// Read reads a module within [DefaultBounds]. The error is an [*Error]. The module keeps b.
+// Read reads a module within [DefaultBounds]. The error is [Faults]. The module keeps b.
 func Read(b []byte) (*Module, error) { return ReadWithin(b, DefaultBounds()) }
 
 // ReadWithin reads a module within bounds of the caller's choice.
 func ReadWithin(b []byte, bounds Bounds) (*Module, error) {
 	if err := checkHeader(b); err != nil {
-		return nil, err
+		return nil, Faults{err}
 	}
 	if len(b) > bounds.Size {
-		return nil, &Error{Reason: fmt.Sprintf("the file has %d bytes; the limit is %d", len(b), bounds.Size)}
+		return nil, Faults{{Reason: fmt.Sprintf("the file has %d bytes; the limit is %d", len(b), bounds.Size)}}
 	}
-	r := &reader{cursor: cursor{b: b, at: headerLen, end: len(b)}, bounds: bounds, m: &Module{raw: b}}
+	r := &reader{bounds: bounds, m: &Module{raw: b}, broken: map[byte]bool{}, data: -1}
+	r.cursor = cursor{b: b, at: headerLen, end: len(b)}
+	r.maxTargets = bounds.Targets
 	r.sections()
-	if r.err != nil {
-		return nil, r.err
+	if len(r.faults) > 0 {
+		r.nameFunctions()
+		return nil, r.faults
 	}
 	return r.m, nil
 }
@@ -51,7 +32,7 @@ func ReadWithin(b []byte, bounds Bounds) (*Module, error) {
 const headerLen = 8
 
 // checkHeader says what the file is instead, if it is no core module.
-func checkHeader(b []byte) error {
+func checkHeader(b []byte) *Error {
 	magic := []byte("\x00asm")
 	switch {
 	case len(b) == 0:
@@ -122,94 +103,127 @@ func cut(b []byte, n int) string {
 
 // reader reads the sections of one file.
 type reader struct {
-	cursor
+	decoder
 	bounds Bounds
 	m      *Module
-	last   int // rank of the last section that was no custom one
-	funcs  int // declared by the function section
-	data   int // declared by the data count section; -1 if there is none
+	faults Faults
+	broken map[byte]bool // sections that could not be read to their end: what they declare is not known
+
+	last    int // rank of the last section that was no custom one
+	funcs   int // declared by the function section
+	data    int // declared by the data count section; -1 if there is none
+	locals  uint64
+	branch  int // targets of all br_table
+	strings int // bytes of all names
+	items   int // elements of all segments
+	frames  []frame
+
+	importedGlobals int
 }
 
 // ranks is the order in which sections come: not that of their ids.
 var ranks = map[byte]int{1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 13: 6, 6: 7, 7: 8, 8: 9, 9: 10, 12: 11, 10: 12, 11: 13}
 
+// fault notes what is wrong without ending the reading of the section.
+func (r *reader) fault(at int, format string, args ...any) {
+	if r.err == nil && len(r.faults) < maxFaults {
+		r.faults = append(r.faults, &Error{Offset: at, Section: r.section, Reason: fmt.Sprintf(format, args...)})
+	}
+}
+
+// resume notes the error that ended the reading of a part, and reports whether there was one.
+func (r *reader) resume() bool {
+	if r.err == nil {
+		return false
+	}
+	if len(r.faults) < maxFaults {
+		r.faults = append(r.faults, r.err)
+	}
+	r.err = nil
+	return true
+}
+
 func (r *reader) sections() {
-	r.data = -1
-	for r.err == nil && r.left() > 0 {
-		start := r.at
-		id := r.byte("a section's id")
-		size := r.u32("a section's size")
-		if r.err != nil {
-			return
+	for r.left() > 0 {
+		if !r.nextSection() {
+			r.resume()
+			return // without the frame of a section nothing behind it can be read
 		}
-		if int(id) >= len(sectionNames) {
-			r.fail(start, "there is no section with id %d", id)
-			return
-		}
-		if uint64(size) > uint64(r.left()) {
-			r.fail(len(r.b), "the file is truncated here: the %s section that begins at byte %d needs %d more bytes",
-				sectionName(id), start, uint64(size)-uint64(r.left()))
-			return
-		}
-		if id != 0 {
-			rank := ranks[id]
-			if rank <= r.last {
-				r.fail(start, "the %s section is doubled or out of order", sectionName(id))
-				return
-			}
-			r.last = rank
-		}
-		r.m.Sections = append(r.m.Sections, Section{ID: id, Offset: r.at, Size: int(size)})
-		r.section(id, int(size))
 	}
 	r.checkWhole()
 }
 
-// section reads the contents of one section in a cursor that ends with it.
-func (r *reader) section(id byte, size int) {
-	whole := r.end
-	r.end, r.cursor.section = r.at+size, sectionName(id)
+func (r *reader) nextSection() bool {
+	start := r.at
+	id := r.byte("a section's id")
+	size := r.u32("a section's size")
+	if r.err == nil && uint64(size) > uint64(r.left()) {
+		r.fail(len(r.b), "the file is truncated here: the %s section that begins at byte %d needs %d more bytes",
+			sectionName(id), start, uint64(size)-uint64(r.left()))
+	}
+	if r.err == nil && len(r.m.Sections) >= r.bounds.Sections {
+		r.fail(start, "there are more than %d sections, the limit", r.bounds.Sections)
+	}
+	if r.err == nil && int(id) >= len(sectionNames) {
+		r.fail(start, "there is no section with id %d", id)
+	}
+	if r.err != nil {
+		return false
+	}
+	if rank := ranks[id]; id != 0 && rank <= r.last {
+		r.fault(start, "the %s section is doubled or out of order", sectionName(id))
+		r.at += int(size)
+		return true
+	} else if id != 0 {
+		r.last = rank
+	}
+	r.m.Sections = append(r.m.Sections, Section{ID: id, Offset: r.at, Size: int(size)})
+	r.contents(id, int(size))
+	return true
+}
+
+// contents reads one section in a cursor that ends with it, and goes on behind it whatever was wrong.
+func (r *reader) contents(id byte, size int) {
+	whole, end := r.end, r.at+size
+	r.end, r.section = end, sectionName(id)
 	read := map[byte]func(){
-		0: r.custom, 1: r.types, 2: r.imports, 3: r.functions, 4: r.tables, 5: r.memories, 6: r.skip, 7: r.exports,
+		0: r.custom, 1: r.types, 2: r.imports, 3: r.functions, 4: r.tables, 5: r.memories, 6: r.globals, 7: r.exports,
 		8: r.start, 9: r.elements, 10: r.code, 11: r.dataSegments, 12: r.dataCount, 13: r.tags,
 	}
 	read[id]()
 	if r.err == nil && r.left() > 0 {
 		r.fail(r.at, "%d bytes follow the section's contents", r.left())
 	}
-	r.end, r.cursor.section = whole, ""
+	if r.resume() {
+		r.broken[id] = true
+	}
+	r.at, r.end, r.section = end, whole, ""
 }
 
 // checkWhole compares sections with one another.
 func (r *reader) checkWhole() {
-	if r.err != nil {
-		return
+	if n := len(r.m.Bodies); n != r.funcs && !r.broken[3] && !r.broken[10] {
+		r.fault(r.end, "%d functions are declared, but %d have code", r.funcs, n)
 	}
-	if n := len(r.m.Bodies); n != r.funcs {
-		r.fail(r.end, "%d functions are declared, but %d have code", r.funcs, n)
-	}
-	if r.data >= 0 && r.data != len(r.m.Data) {
-		r.fail(r.end, "%d data segments are declared, but there are %d", r.data, len(r.m.Data))
-	}
-	for i := range r.m.Exports {
-		if !r.resolve(&r.m.Exports[i]) {
-			return
-		}
-	}
-	if r.m.HasStart && int(r.m.Start) >= len(r.m.Funcs) {
-		r.fail(r.end, "the start function is number %d of %d", r.m.Start, len(r.m.Funcs))
+	if r.data >= 0 && r.data != len(r.m.Data) && !r.broken[11] {
+		r.fault(r.end, "%d data segments are declared, but there are %d", r.data, len(r.m.Data))
 	}
 }
 
-// resolve checks an export's index and gives it its type.
-func (r *reader) resolve(e *Export) bool {
-	of := map[Kind]int{Func: len(r.m.Funcs), Table: len(r.m.Tables), Memory: len(r.m.Memories), Global: 1 << 32}[e.Kind]
-	if int(e.Index) >= of {
-		r.fail(r.end, "export %.64q is %s number %d of %d", e.Name, e.Kind, e.Index, of)
+// inRange checks an index of a kind of thing. Where a section that declares such things could not be read,
+// there is nothing to compare with.
+func (r *reader) inRange(at int, index uint32, of int, what string, declared ...byte) bool {
+	if r.err != nil {
 		return false
 	}
-	if e.Kind == Func {
-		e.Func = r.m.Types[r.m.Funcs[e.Index]]
+	if int(index) < of {
+		return true
 	}
-	return true
+	for _, id := range declared {
+		if r.broken[id] {
+			return false
+		}
+	}
+	r.fail(at, "%s %d is used, but there are %d", what, index, of)
+	return false
 }

@@ -23,24 +23,26 @@ func section(id byte, payload string) []byte {
 }
 
 const (
-	typeOne  = "\x01\x60\x02\x7f\x7f\x01\x7f"                                 // (i32, i32) -> i32
-	typeTwo  = "\x02\x60\x02\x7f\x7f\x01\x7f\x60\x00\x01\x7f"                 // and () -> i32
-	codeOne  = "\x01\x04\x00\x41\x00\x0b"                                     // i32.const 0
-	codeVers = "\x02\x04\x00\x41\x00\x0b\x07\x01\x02\x7e\x41\xe7\x07\x0b"     // and 999, with two locals
-	exports  = "\x03\x03map\x00\x00\x06memory\x02\x00\x07version\x00\x01"     //
-	data     = "\x02\x00\x41\x80\x80\x04\x0b\x02hi\x01\x01x"                  // at 65536, and passive
-	elements = "\x02\x00\x41\x05\x0b\x01\x00\x05\x70\x01\xd2\x00\x0b"         // at 5, and passive expressions
-	names    = "\x04name\x00\x04\x03abc"                                      //
-	imports  = "\x02\x04pmr1\x04emit\x00\x00\x03env\x01t\x01\x70\x01\x01\x02" // a function and a table
-	tables   = "\x02\x70\x00\x07\x6f\x01\x01\xff\xff\x03"                     //
-	memory   = "\x01\x01\x01\x10"                                             // 1 to 16 pages
-	big      = "\xff\xff\xff\xff\x0f"                                         // 2^32-1
+	typeOne   = "\x01\x60\x02\x7f\x7f\x01\x7f"                                              // (i32, i32) -> i32
+	typeTwo   = "\x02\x60\x02\x7f\x7f\x01\x7f\x60\x00\x01\x7f"                              // and () -> i32
+	typeThree = "\x03\x60\x02\x7f\x7f\x01\x7f\x60\x00\x01\x7f" + "\x60\x00\x00"             // and ()
+	codeOne   = "\x01\x04\x00\x41\x00\x0b"                                                  // i32.const 0
+	codeVers  = "\x02\x04\x00\x41\x00\x0b\x07\x01\x02\x7e\x41\xe7\x07\x0b"                  // and 999, with two locals
+	codeThree = "\x03\x04\x00\x41\x00\x0b\x07\x01\x02\x7e\x41\xe7\x07\x0b" + "\x02\x00\x0b" // and nothing
+	exports   = "\x03\x03map\x00\x00\x06memory\x02\x00\x07version\x00\x01"                  //
+	data      = "\x02\x00\x41\x80\x80\x04\x0b\x02hi\x01\x01x"                               // at 65536, and passive
+	elements  = "\x02\x00\x41\x05\x0b\x01\x00\x05\x70\x01\xd2\x00\x0b"                      // at 5, and passive expressions
+	names     = "\x04name\x00\x04\x03abc"                                                   //
+	imports   = "\x02\x04pmr1\x04emit\x00\x00\x03env\x01t\x01\x70\x01\x01\x02"              // a function and a table
+	tables    = "\x02\x70\x00\x07\x6f\x01\x01\xff\xff\x03"                                  //
+	memory    = "\x01\x01\x01\x10"                                                          // 1 to 16 pages
+	big       = "\xff\xff\xff\xff\x0f"                                                      // 2^32-1
 )
 
 func TestRead(t *testing.T) {
-	file := module(section(1, typeTwo), section(2, imports), section(3, "\x02\x00\x01"), section(4, tables), section(5, memory),
-		section(7, "\x03\x03map\x00\x01\x06memory\x02\x00\x07version\x00\x02"), section(8, "\x02"), section(9, elements),
-		section(12, "\x02"), section(10, codeVers), section(11, data), section(0, names))
+	file := module(section(1, typeThree), section(2, imports), section(3, "\x03\x00\x01\x02"), section(4, tables), section(5, memory),
+		section(7, "\x03\x03map\x00\x01\x06memory\x02\x00\x07version\x00\x02"), section(8, "\x03"), section(9, elements),
+		section(12, "\x02"), section(10, codeThree), section(11, data), section(0, names))
 	m, err := Read(file)
 	if err != nil {
 		t.Fatal(err)
@@ -49,14 +51,14 @@ func TestRead(t *testing.T) {
 	checks := map[string][2]any{
 		"name":     {m.Name, "abc"},
 		"customs":  {m.Customs, []string{"name"}},
-		"types":    {m.Types, []FuncType{batch, number}},
-		"funcs":    {m.Funcs, []uint32{0, 0, 1}},
+		"types":    {m.Types, []FuncType{batch, number, {}}},
+		"funcs":    {m.Funcs, []uint32{0, 0, 1, 2}},
 		"memories": {m.Memories, []Range{{Min: 1, Max: 16, HasMax: true}}},
 		"tables":   {m.Tables, []Range{{1, 2, true, FuncRef}, {7, 0, false, FuncRef}, {1, 65_535, true, ExternRef}}},
 		"imports":  {m.Imports, []Import{{Module: "pmr1", Name: "emit", Func: batch}, {Module: "env", Name: "t", Kind: Table, Range: Range{1, 2, true, FuncRef}}}},
 		"exports":  {m.Exports, []Export{{"map", Func, 1, batch}, {"memory", Memory, 0, FuncType{}}, {"version", Func, 2, number}}},
-		"start":    {m.Start, uint32(2)},
-		"elements": {m.Elements, []Segment{{Offset: 5, Len: 1, Active: true, Known: true}, {Len: 1}}},
+		"start":    {m.Start, uint32(3)},
+		"elements": {m.Elements, []Segment{{Offset: 5, Len: 1, Active: true, Known: true, Type: FuncRef}, {Len: 1, Type: FuncRef}}},
 		"data":     {m.Data, []Segment{{Offset: 65_536, Len: 2, Active: true, Known: true}, {Len: 1}}},
 		"sections": {len(m.Sections), 12},
 		"locals":   {m.Bodies[1].Locals, uint64(2)},
@@ -125,7 +127,7 @@ func TestRefusals(t *testing.T) {
 		"gc":                  {module(section(1, "\x01\x5f\x00")), "GC feature"},
 		"rec":                 {module(section(1, "\x01\x4e\x00")), "GC feature"},
 		"value type":          {module(section(1, "\x01\x60\x01\x01\x00")), "no value type 0x01"},
-		"typed reference":     {module(section(1, "\x01\x60\x01\x64\x00")), "GC feature"},
+		"typed reference":     {module(section(1, "\x01\x60\x01\x64\x00")), "typed function references feature"},
 		"exnref":              {module(section(1, "\x01\x60\x01\x69\x00")), "exception handling feature"},
 		"tag section":         {module(section(13, "\x01\x00\x00")), "exception handling feature"},
 		"tag import":          {one(section(2, "\x01\x01m\x01n\x04\x00\x00")), "exception handling feature"},
@@ -142,16 +144,16 @@ func TestRefusals(t *testing.T) {
 		"no code":             {one(section(3, "\x01\x00")), "1 functions are declared, but 0 have code"},
 		"code without":        {one(section(10, codeOne)), "0 functions are declared, but 1 have code"},
 		"body too long":       {one(section(3, "\x01\x00"), section(10, "\x01\x09\x00\x0b"), section(11, "\x00")), "a function does not fit into its section"},
-		"body without end":    {one(section(3, "\x01\x00"), section(10, "\x01\x02\x00\x41")), "does not end with an end"},
+		"body without end":    {one(section(3, "\x01\x00"), section(10, "\x01\x02\x00\x01")), "does not end with an end"},
 		"locals":              {one(section(3, "\x01\x00"), section(10, "\x01\x08\x01"+big+"\x7f\x0b")), "declares 4294967295 locals"},
 		"export index":        {one(section(7, "\x01\x01f\x00\x00")), `export "f" is func number 0 of 0`},
 		"export twice":        {module(section(5, memory), section(7, "\x02\x01m\x02\x00\x01m\x02\x00")), `export "m" is there twice`},
-		"start":               {one(section(8, "\x00")), "the start function is number 0 of 0"},
+		"start":               {one(section(8, "\x00")), "the start function 0 is used, but there are 0"},
 		"table of numbers":    {module(section(4, "\x01\x7f\x00\x01")), "a table holds funcref or externref, not i32"},
-		"element table":       {module(section(9, "\x01\x00\x41\x00\x0b\x00")), "an element segment for table 0, but there are 0"},
+		"element table":       {module(section(9, "\x01\x00\x41\x00\x0b\x00")), "table 0 is used, but there are 0"},
 		"element count":       {module(section(4, "\x01\x70\x00\x01"), section(9, "\x01\x00\x41\x00\x0b"+big)), "4294967295 elements are declared"},
 		"element form":        {module(section(9, "\x01\x08")), "no element segment of form 8"},
-		"data memory":         {module(section(11, "\x01\x00\x41\x00\x0b\x00")), "a data segment for memory 0, but there are 0"},
+		"data memory":         {module(section(11, "\x01\x00\x41\x00\x0b\x00")), "memory 0 is used, but there are 0"},
 		"data size":           {module(section(5, memory), section(11, "\x01\x00\x41\x00\x0b"+big)), "truncated here, in the middle of a data segment"},
 		"data count":          {module(section(12, "\x02")), "2 data segments are declared, but there are 0"},
 		"extended constant":   {module(section(5, memory), section(11, "\x01\x00\x41\x00\x41\x00\x6a\x0b\x00")), "extended constants feature"},

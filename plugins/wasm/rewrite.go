@@ -2,8 +2,6 @@ package wasm
 
 import "encoding/binary"
 
-const tableSection = 4
-
 // CapTables returns the module's bytes with a maximum of elements, or of its minimum if that is more,
 // on each table of its own. It returns the bytes as they are if all tables have such a maximum.
 // A table without one may grow until the host has no memory left.

@@ -2,21 +2,32 @@ package wasm
 
 func (r *reader) skip() { r.at = r.end }
 
-// custom reads the module's name and skips all else. A name section that is broken is no fault: engines
-// ignore it.
+// custom notes the name of a section, and what the module calls itself and its functions. A name section
+// that is broken is no fault: engines ignore it.
 func (r *reader) custom() {
-	section := r.name("the name of a custom section")
+	section := r.text("the name of a custom section")
 	r.m.Customs = append(r.m.Customs, section)
 	if section == "name" && r.err == nil {
-		names := r.cursor
-		if names.byte("a kind of name") == 0 {
-			names.u32("the size of the module name")
-			if name := names.name("the module name"); names.err == nil {
-				r.m.Name = name
-			}
-		}
+		r.m.names = Section{Offset: r.at, Size: r.left()}
+		r.m.Name = r.m.moduleName()
 	}
 	r.skip()
+}
+
+// text reads a name within the bounds of one name and of all.
+func (r *reader) text(what string) string {
+	at := r.at
+	s := r.name(what)
+	r.strings += len(s)
+	switch {
+	case r.err != nil:
+		return ""
+	case len(s) > r.bounds.Name:
+		r.fail(at, "%s has %d bytes; the limit is %d", what, len(s), r.bounds.Name)
+	case r.strings > r.bounds.Names:
+		r.fail(at, "all names together have more than %d bytes, the limit", r.bounds.Names)
+	}
+	return s
 }
 
 func (r *reader) types() {
@@ -43,42 +54,16 @@ func (r *reader) valTypes(what string) []ValType {
 	return ts
 }
 
-func (r *reader) valType() ValType {
-	at := r.at
-	t := ValType(r.byte("a value type"))
-	if _, ok := valTypeNames[t]; ok || r.err != nil {
-		return t
-	}
-	switch t {
-	case 0x69, 0x74:
-		r.fail(at, "value type 0x%02x belongs to the exception handling feature, which is off", byte(t))
-	case 0x63, 0x64, 0x65, 0x6a, 0x6b, 0x6c, 0x6d, 0x6e, 0x71, 0x72, 0x73:
-		r.fail(at, "value type 0x%02x belongs to the GC feature, which is off", byte(t))
-	default:
-		r.fail(at, "there is no value type 0x%02x", byte(t))
-	}
-	return t
-}
-
-func (r *reader) refType() ValType {
-	at := r.at
-	t := r.valType()
-	if r.err == nil && t != FuncRef && t != ExternRef {
-		r.fail(at, "a table holds funcref or externref, not %s", t)
-	}
-	return t
-}
-
 func (r *reader) imports() {
 	for n := r.count("imports", r.bounds.Imports); n > 0 && r.err == nil; n-- {
-		i := Import{Module: r.name("an import's module"), Name: r.name("an import's name")}
+		i := Import{Module: r.text("an import's module"), Name: r.text("an import's name")}
 		at := r.at
 		i.Kind = Kind(r.byte("an import's kind"))
 		switch i.Kind {
 		case Func:
 			t := r.typeIndex()
 			if r.err == nil {
-				i.Func = r.m.Types[t]
+				i.Func = r.m.typeOf(t)
 				r.m.Funcs = append(r.m.Funcs, t)
 				r.m.importedFuncs++
 			}
@@ -87,8 +72,8 @@ func (r *reader) imports() {
 		case Memory:
 			i.Range = r.memory()
 		case Global:
-			r.valType()
-			r.byte("a global's mutability")
+			r.m.Globals = append(r.m.Globals, r.globalType())
+			r.importedGlobals++
 		case 4:
 			r.fail(at, "imports a tag: that belongs to the exception handling feature, which is off")
 		default:
@@ -101,9 +86,7 @@ func (r *reader) imports() {
 func (r *reader) typeIndex() uint32 {
 	at := r.at
 	t := r.u32("a type index")
-	if r.err == nil && int(t) >= len(r.m.Types) {
-		r.fail(at, "type %d is used, but there are %d", t, len(r.m.Types))
-	}
+	r.inRange(at, t, len(r.m.Types), "type", typeSection)
 	return t
 }
 
@@ -122,9 +105,9 @@ func (r *reader) tables() {
 
 func (r *reader) table() Range {
 	if r.left() > 0 && r.b[r.at] == 0x40 {
-		r.fail(r.at, "a table with an initial value belongs to the function references feature, which is off")
+		r.fail(r.at, "a table with an initial value belongs to the typed function references feature, which is off")
 	}
-	typ := r.refType()
+	typ := r.refType("a table")
 	t := r.limits("table")
 	t.Type = typ
 	r.m.Tables = append(r.m.Tables, t)
@@ -175,71 +158,86 @@ func (r *reader) limits(what string) Range {
 	return t
 }
 
+func (r *reader) globalType() GlobalType {
+	at := r.at
+	g := GlobalType{Type: r.valType()}
+	m := r.byte("a global's mutability")
+	g.Mutable = m == 1
+	switch {
+	case m > 3:
+		r.fail(at, "a global's mutability cannot be 0x%02x", m)
+	case m > 1:
+		r.fail(at, "a shared global belongs to the threads feature, which is off")
+	}
+	return g
+}
+
+func (r *reader) globals() {
+	for n := r.count("globals", r.bounds.Globals); n > 0 && r.err == nil; n-- {
+		g := r.globalType()
+		r.constant(g.Type)
+		r.m.Globals = append(r.m.Globals, g)
+	}
+}
+
 func (r *reader) exports() {
 	seen := map[string]bool{}
 	for n := r.count("exports", r.bounds.Exports); n > 0 && r.err == nil; n-- {
 		at := r.at
-		e := Export{Name: r.name("an export's name"), Kind: Kind(r.byte("an export's kind")), Index: r.u32("an export's index")}
+		e := Export{Name: r.text("an export's name"), Kind: Kind(r.byte("an export's kind")), Index: r.u32("an export's index")}
 		switch {
 		case r.err != nil:
 			return
 		case e.Kind == 4:
-			r.fail(at, "exports a tag: that belongs to the exception handling feature, which is off")
+			r.fault(at, "exports a tag: that belongs to the exception handling feature, which is off")
+			continue
 		case e.Kind > Global:
-			r.fail(at, "there is no export kind %d", byte(e.Kind))
+			r.fault(at, "there is no export kind %d", byte(e.Kind))
+			continue
 		case seen[e.Name]:
-			r.fail(at, "export %.64q is there twice", e.Name)
+			r.fault(at, "export %s is there twice", quote(e.Name))
 		}
 		seen[e.Name] = true
+		r.resolve(at, &e)
 		r.m.Exports = append(r.m.Exports, e)
 	}
 }
 
+// resolve checks an export's index and gives it its type.
+func (r *reader) resolve(at int, e *Export) {
+	of := [...]int{Func: len(r.m.Funcs), Table: len(r.m.Tables), Memory: len(r.m.Memories), Global: len(r.m.Globals)}[e.Kind]
+	declared := [...]byte{Func: functionSection, Table: tableSection, Memory: memorySection, Global: globalSection}[e.Kind]
+	switch {
+	case int(e.Index) < of && e.Kind == Func:
+		e.Func = r.m.typeOf(r.m.Funcs[e.Index])
+	case int(e.Index) >= of && !r.broken[declared] && !r.broken[importSection]:
+		r.fault(at, "export %s is %s number %d of %d", quote(e.Name), e.Kind, e.Index, of)
+	}
+}
+
 func (r *reader) start() {
+	at := r.at
 	r.m.HasStart = true
 	r.m.Start = r.u32("the start function")
+	if !r.inRange(at, r.m.Start, len(r.m.Funcs), "the start function", importSection, functionSection) {
+		return
+	}
+	if t := r.m.typeOf(r.m.Funcs[r.m.Start]); !t.Is(nil, nil) && !r.broken[typeSection] {
+		r.fault(at, "the start function is %s; it must have no parameters and no results", t)
+	}
 }
 
-func (r *reader) dataCount() { r.data = int(r.u32("the number of data segments")) }
+func (r *reader) dataCount() {
+	at := r.at
+	n := r.u32("the number of data segments")
+	if r.err == nil && uint64(n) > uint64(r.bounds.Segments) {
+		r.fail(at, "%d data segments; the limit is %d", n, r.bounds.Segments)
+		return
+	}
+	r.data = int(n)
+}
 
 func (r *reader) tags() {
-	r.fail(r.at, "a tag section belongs to the exception handling feature, which is off")
-}
-
-func (r *reader) code() {
-	at := r.at
-	n := r.count("function bodies", r.bounds.Functions)
-	if r.err == nil && n != r.funcs {
-		r.fail(at, "%d functions are declared, but %d have code", r.funcs, n)
-	}
-	for ; n > 0 && r.err == nil; n-- {
-		size := r.u32("the size of a function")
-		if r.err == nil && uint64(size) > uint64(r.left()) {
-			r.short("a function")
-		}
-		if r.err != nil {
-			return
-		}
-		section := r.end
-		r.end = r.at + int(size)
-		r.body()
-		r.at, r.end = r.end, section
-	}
-}
-
-// body reads a function's locals: a few bytes can declare four billion of them, which compilers allocate.
-func (r *reader) body() {
-	at := r.at
-	var locals uint64
-	for n := r.count("groups of locals", r.bounds.Locals); n > 0 && r.err == nil; n-- {
-		locals += uint64(r.u32("the number of locals"))
-		r.valType()
-		if r.err == nil && locals > uint64(r.bounds.Locals) {
-			r.fail(at, "function %d declares %d locals or more; the limit is %d", r.m.importedFuncs+len(r.m.Bodies), locals, r.bounds.Locals)
-		}
-	}
-	if r.err == nil && (r.left() == 0 || r.b[r.end-1] != opEnd) {
-		r.fail(at, "function %d does not end with an end instruction", r.m.importedFuncs+len(r.m.Bodies))
-	}
-	r.m.Bodies = append(r.m.Bodies, Body{Offset: r.at, Size: r.left(), Locals: locals})
+	r.fault(r.at, "a tag section belongs to the exception handling feature, which is off")
+	r.skip()
 }

@@ -1,47 +1,56 @@
 package wasm
 
-// Instructions of constant expressions.
-const (
-	opEnd       = 0x0b
-	opGlobalGet = 0x23
-	opI32Const  = 0x41
-	opI64Const  = 0x42
-	opF32Const  = 0x43
-	opF64Const  = 0x44
-	opRefNull   = 0xd0
-	opRefFunc   = 0xd2
-	opVector    = 0xfd
-)
-
-// constant reads a constant expression; ok tells whether it is an i32.const, whose value is v.
-func (r *reader) constant() (v uint32, ok bool) {
+// constant reads a constant expression of a type; known tells whether it is an i32.const, whose value is v.
+func (r *reader) constant(want ValType) (v uint32, known bool) {
 	at := r.at
-	switch op := r.byte("a constant expression"); op {
+	in := r.next()
+	var got ValType
+	switch in.op {
 	case opI32Const:
-		v, ok = uint32(r.signed(32, "a constant")), true
+		d := cursor{b: r.b, at: at + 1, end: r.at}
+		got, v, known = I32, uint32(d.signed(32, "a constant")), true
 	case opI64Const:
-		r.signed(64, "a constant")
+		got = I64
 	case opF32Const:
-		r.bytes(4, "a constant")
+		got = F32
 	case opF64Const:
-		r.bytes(8, "a constant")
-	case opGlobalGet, opRefFunc:
-		r.u32("an index")
+		got = F64
+	case opV128Const:
+		got = V128
+	case opRefFunc:
+		got = FuncRef
+		r.inRange(at, in.index, len(r.m.Funcs), "function", importSection, functionSection)
 	case opRefNull:
-		r.refType()
-	case opVector:
-		if r.u32("a constant") != 12 && r.err == nil {
-			r.fail(at, "a constant expression holds an instruction that is none")
-		}
-		r.bytes(16, "a constant")
+		got = ValType(in.index)
+	case opGlobalGet:
+		got = r.constantGlobal(at, in.index, want)
 	default:
-		r.fail(at, "a constant expression cannot hold instruction 0x%02x", op)
+		r.fail(at, "a constant expression cannot hold instruction 0x%02x", uint16(in.op))
+	}
+	if r.err == nil && got != want {
+		r.fault(at, "a constant of type %s where %s is needed", got, want)
 	}
 	at = r.at
-	if op := r.byte("a constant expression"); r.err == nil && op != opEnd {
+	if op := opcode(r.byte("a constant expression")); r.err == nil && op != opEnd {
 		r.fail(at, "a constant expression of several instructions belongs to the extended constants feature, which is off")
 	}
-	return v, ok && r.err == nil
+	return v, known && r.err == nil
+}
+
+// constantGlobal returns the type of a global that a constant expression reads: an imported one that does
+// not change.
+func (r *reader) constantGlobal(at int, index uint32, want ValType) ValType {
+	if !r.inRange(at, index, len(r.m.Globals), "global", importSection, globalSection) {
+		return want
+	}
+	g := r.m.Globals[index]
+	switch {
+	case g.Mutable:
+		r.fault(at, "a constant expression reads global %d, which can change", index)
+	case int(index) >= r.importedGlobals:
+		r.fault(at, "a constant expression that reads global %d, which is not imported, belongs to the GC feature, which is off", index)
+	}
+	return g.Type
 }
 
 // elements reads element segments. Their first number is made of bits: 1 not active, 2 a table (or, if
@@ -53,35 +62,46 @@ func (r *reader) elements() {
 		if r.err == nil && flags > 7 {
 			r.fail(at, "there is no element segment of form %d", flags)
 		}
-		s := Segment{Active: flags&1 == 0}
+		s := Segment{Active: flags&1 == 0, Type: FuncRef}
 		if s.Active {
 			if flags&2 != 0 {
 				s.Index = r.u32("a table index")
 			}
-			s.Offset, s.Known = r.constant()
-			if r.err == nil && int(s.Index) >= len(r.m.Tables) {
-				r.fail(at, "an element segment for table %d, but there are %d", s.Index, len(r.m.Tables))
-			}
+			s.Offset, s.Known = r.constant(I32)
 		}
 		expressions := flags&4 != 0
 		switch {
 		case flags&3 == 0:
 		case expressions:
-			r.refType()
+			s.Type = r.refType("an element segment")
 		default:
 			if kind := r.byte("an element kind"); r.err == nil && kind != 0 {
 				r.fail(at, "there is no element kind %d", kind)
 			}
 		}
-		s.Len = r.count("elements", r.end)
-		for i := s.Len; i > 0 && r.err == nil; i-- {
-			if expressions {
-				r.constant()
-			} else {
-				r.u32("a function index")
+		if s.Active && r.inRange(at, s.Index, len(r.m.Tables), "table", importSection, tableSection) {
+			if t := r.m.Tables[s.Index].Type; t != s.Type {
+				r.fault(at, "elements of type %s for table %d of %s", s.Type, s.Index, t)
 			}
 		}
+		r.elementItems(&s, expressions)
 		r.m.Elements = append(r.m.Elements, s)
+	}
+}
+
+func (r *reader) elementItems(s *Segment, expressions bool) {
+	start := r.at
+	s.Len = r.count("elements", r.bounds.Elements)
+	if r.items += s.Len; r.items > r.bounds.Elements {
+		r.fail(start, "all element segments together have more than %d elements, the limit", r.bounds.Elements)
+	}
+	for i := s.Len; i > 0 && r.err == nil; i-- {
+		if expressions {
+			r.constant(s.Type)
+			continue
+		}
+		at := r.at
+		r.inRange(at, r.u32("a function index"), len(r.m.Funcs), "function", importSection, functionSection)
 	}
 }
 
@@ -97,10 +117,8 @@ func (r *reader) dataSegments() {
 			s.Index = r.u32("a memory index")
 		}
 		if s.Active {
-			s.Offset, s.Known = r.constant()
-			if r.err == nil && int(s.Index) >= len(r.m.Memories) {
-				r.fail(at, "a data segment for memory %d, but there are %d", s.Index, len(r.m.Memories))
-			}
+			s.Offset, s.Known = r.constant(I32)
+			r.inRange(at, s.Index, len(r.m.Memories), "memory", importSection, memorySection)
 		}
 		s.Len = len(r.bytes(r.u32("the size of a data segment"), "a data segment"))
 		r.m.Data = append(r.m.Data, s)
@@ -115,7 +133,10 @@ func (m *Module) ConstResult(name string) (v int32, ok bool) {
 		return 0, false
 	}
 	body := m.Bodies[int(e.Index)-m.importedFuncs]
-	r := reader{cursor: cursor{b: m.raw, at: body.Offset, end: body.Offset + body.Size}}
-	u, ok := r.constant()
-	return int32(u), ok && r.left() == 0
+	d := decoder{cursor: cursor{b: m.raw, at: body.Offset, end: body.Offset + body.Size}}
+	if first := d.byte("an instruction"); opcode(first) != opI32Const {
+		return 0, false
+	}
+	v = int32(d.signed(32, "a constant"))
+	return v, opcode(d.byte("an instruction")) == opEnd && d.left() == 0 && d.err == nil
 }

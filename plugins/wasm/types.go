@@ -95,6 +95,12 @@ type Range struct {
 	Type   ValType // of a table's elements
 }
 
+// GlobalType is the type of a global variable.
+type GlobalType struct {
+	Type    ValType
+	Mutable bool
+}
+
 // Import is something that the module wants from its host.
 type Import struct {
 	Module, Name string
@@ -113,11 +119,12 @@ type Export struct {
 
 // Segment initialises a part of a table or of the memory.
 type Segment struct {
-	Index  uint32 // of the table or memory
-	Offset uint32 // if Known
-	Len    int    // elements or bytes
-	Active bool   // written when the module is instantiated
-	Known  bool   // whether Offset is a constant
+	Index  uint32  // of the table or memory
+	Offset uint32  // if Known
+	Len    int     // elements or bytes
+	Active bool    // written when the module is instantiated
+	Known  bool    // whether Offset is a constant
+	Type   ValType // of elements
 }
 
 // Section is the place of a section's contents in the file.
@@ -132,6 +139,9 @@ type Body struct {
 	Offset int    // of its first instruction in the file
 	Size   int    // bytes of instructions, the final end included
 	Locals uint64 // without parameters
+	Weight int    // what compiling it costs at most, see Bounds
+
+	locals int // where its locals are declared
 }
 
 // Module is what [Read] found. Functions, tables and memories are numbered as in the file: imported ones
@@ -144,6 +154,7 @@ type Module struct {
 	Funcs    []uint32 // type index of each function
 	Tables   []Range
 	Memories []Range
+	Globals  []GlobalType
 	Exports  []Export
 	HasStart bool
 	Start    uint32 // function
@@ -153,7 +164,16 @@ type Module struct {
 	Customs  []string // names of custom sections, in order
 
 	raw           []byte
+	names         Section // contents of the name section behind its name; of size 0 if there is none
 	importedFuncs int
+}
+
+// typeOf is the type of a number; the empty one if the type section could not be read so far.
+func (m *Module) typeOf(t uint32) FuncType {
+	if int(t) >= len(m.Types) {
+		return FuncType{}
+	}
+	return m.Types[t]
 }
 
 // Export returns the export of a name.
@@ -165,6 +185,24 @@ func (m *Module) Export(name string) (Export, bool) {
 	}
 	return Export{}, false
 }
+
+// Ids of sections.
+const (
+	customSection    = 0
+	typeSection      = 1
+	importSection    = 2
+	functionSection  = 3
+	tableSection     = 4
+	memorySection    = 5
+	globalSection    = 6
+	exportSection    = 7
+	startSection     = 8
+	elementSection   = 9
+	codeSection      = 10
+	dataSection      = 11
+	dataCountSection = 12
+	tagSection       = 13
+)
 
 // Section names, by id, for messages.
 var sectionNames = [...]string{

@@ -1,0 +1,318 @@
+package wasm
+
+import "encoding/binary"
+
+const (
+	// growSteps is what memory.grow and table.grow count: a whole slice, since they copy what there is.
+	growSteps = Slice
+	// bulkShift makes steps of the bytes or elements of an operation on many: 16 are one.
+	bulkShift = 4
+	// freeSteps is how much a function that calls nothing may do outside of its loops without looking
+	// whether the slice is used up: its callers look.
+	freeSteps = 64
+)
+
+// code returns the code section with charges.
+func (w *meter) code() []byte {
+	if len(w.m.Bodies) == 0 {
+		return nil
+	}
+	out := binary.AppendUvarint(nil, uint64(len(w.m.Bodies)))
+	c := &charger{w: w}
+	for i := range w.m.Bodies {
+		c.function(i)
+		out = binary.AppendUvarint(out, uint64(len(c.out)))
+		out = append(out, c.out...)
+	}
+	return out
+}
+
+// charger rewrites functions one after another. The fuel is in the global everywhere but inside loops that
+// call nothing: there it is in a local, which compilers keep in a register, and goes back to the global
+// where such a loop is left and before the host is called.
+type charger struct {
+	w      *meter
+	survey survey
+	d      decoder
+	out    []byte
+	fuel   uint64 // the local; the one behind it remembers how much a bulk operation had to do
+
+	blocks  []chargedBlock
+	regions int // that have begun
+	loops   int // that have begun
+	inner   int // index of the outermost of the open loops that call nothing; 0 if there is none
+}
+
+// chargedBlock is a block that is being rewritten.
+type chargedBlock struct {
+	added   int // blocks that were put around it
+	all     int // that were put around it and those around it
+	carries int // values that a branch to it takes along
+}
+
+func (c *charger) function(i int) {
+	m := c.w.m
+	body := m.Bodies[i]
+	typ := m.Types[m.Funcs[m.importedFuncs+i]]
+	c.fuel = uint64(len(typ.Params)) + body.Locals
+	c.survey = m.survey(body, c.fuel)
+	c.d = m.instructions(body)
+	c.blocks = append(c.blocks[:0], chargedBlock{carries: len(typ.Results)})
+	c.regions, c.loops, c.inner = 0, 0, 0
+
+	c.locals(body)
+	if c.survey.calls || c.survey.straight() > freeSteps {
+		c.take(max(c.survey.regions[0].steps, 1))
+		c.look()
+	} else {
+		c.take(c.survey.regions[0].steps)
+	}
+	for c.regions = 1; c.d.left() > 0; {
+		c.instruction(c.d.next())
+		if r := c.survey.regions; c.regions < len(r) && r[c.regions].at == c.d.at {
+			c.take(r[c.regions].steps)
+			c.regions++
+		}
+	}
+}
+
+// locals writes the function's groups of locals, and behind them those for charges.
+func (c *charger) locals(body Body) {
+	groups := cursor{b: c.w.m.raw, at: body.locals, end: body.Offset}
+	n := groups.u32("groups of locals")
+	more := []byte{1, byte(I64)}
+	if c.survey.bulk {
+		more = append(more, 1, byte(I32))
+	}
+	c.out = binary.AppendUvarint(c.out[:0], uint64(n)+uint64(len(more)/2))
+	c.out = append(append(c.out, groups.rest()...), more...)
+}
+
+func (c *charger) instruction(in instruction) {
+	switch {
+	case in.op == opBlock || in.op == opIf:
+		c.copy(in)
+		c.open(chargedBlock{carries: c.arity(in, false)})
+	case in.op == opLoop:
+		c.loop(in)
+	case in.op == opEnd:
+		c.end(in)
+	case in.op == opBr || in.op == opBrIf:
+		c.branch(in)
+	case in.op == opBrTable:
+		c.branchTable()
+	case in.op == opReturn:
+		c.flushIf(c.inner > 0)
+		c.copy(in)
+	case in.op == opCall || in.op == opRefFunc:
+		c.put(in.op, uint64(c.w.shift(in.index)))
+	case in.op == opMemoryGrow || in.op == opTableGrow:
+		c.take(growSteps)
+		c.look()
+		c.copy(in)
+	case in.op.bulk():
+		c.bulk(in)
+	default:
+		c.copy(in)
+	}
+}
+
+func (c *charger) open(b chargedBlock) {
+	b.all = c.blocks[len(c.blocks)-1].all + b.added
+	c.blocks = append(c.blocks, b)
+}
+
+func (c *charger) copy(in instruction) { c.out = append(c.out, c.d.b[in.at:in.end]...) }
+
+// put writes an instruction of one byte and its index.
+func (c *charger) put(op opcode, index uint64) {
+	c.out = binary.AppendUvarint(append(c.out, byte(op)), index)
+}
+
+func (c *charger) plain(ops ...opcode) {
+	for _, op := range ops {
+		c.out = append(c.out, byte(op))
+	}
+}
+
+func (c *charger) load() {
+	c.put(opGlobalGet, uint64(c.w.fuel))
+	c.put(opLocalSet, c.fuel)
+}
+
+func (c *charger) flushIf(needed bool) {
+	if needed {
+		c.put(opLocalGet, c.fuel)
+		c.put(opGlobalSet, uint64(c.w.fuel))
+	}
+}
+
+// take takes steps off the fuel. After it the fuel is in the local, too.
+func (c *charger) take(steps int64) {
+	if steps == 0 {
+		return
+	}
+	c.takeOff(func() { c.out = appendSigned(append(c.out, byte(opI64Const)), steps) })
+}
+
+// takeOff takes off what the code that steps writes leaves on the stack.
+func (c *charger) takeOff(steps func()) {
+	if c.inner > 0 {
+		c.put(opLocalGet, c.fuel)
+	} else {
+		c.put(opGlobalGet, uint64(c.w.fuel))
+	}
+	steps()
+	c.plain(opI64Sub)
+	if c.inner > 0 {
+		c.put(opLocalSet, c.fuel)
+		return
+	}
+	c.put(opLocalTee, c.fuel)
+	c.put(opGlobalSet, uint64(c.w.fuel))
+}
+
+// used writes whether the slice is used up, going by the local.
+func (c *charger) used() {
+	c.put(opLocalGet, c.fuel)
+	c.plain(opI64Const, 0, opI64LtS)
+}
+
+// look calls the host if the slice is used up.
+func (c *charger) look() {
+	c.used()
+	c.plain(opIf, blockEmpty)
+	c.tick()
+	c.plain(opEnd)
+}
+
+func (c *charger) tick() {
+	c.flushIf(c.inner > 0)
+	c.put(opCall, uint64(c.w.tick))
+	if c.inner > 0 {
+		c.load()
+	}
+}
+
+// loop begins a loop. Calling the host inside would cost the compiler registers in each turn, so the loop
+// is left to call it, and entered again:
+//
+//	block            where the loop goes on
+//	  loop
+//	    block
+//	      loop       the function's own
+//	        charge; br_if 1 if the slice is used up
+//	        ...
+//	      end
+//	      br 2
+//	    end
+//	    tick
+//	    br 0
+//	  end
+//	end
+//
+// What a loop takes from the stack would be gone by then, so one with parameters calls from inside.
+func (c *charger) loop(in instruction) {
+	shape := c.survey.shapes[c.loops]
+	c.loops++
+	if c.inner == 0 && !shape.calls {
+		c.load()
+		c.inner = len(c.blocks)
+	}
+	b := chargedBlock{carries: c.arity(in, true)}
+	if !shape.params {
+		b.added = 3
+		blockType := c.d.b[in.at+1 : in.end]
+		c.out = append(append(c.out, byte(opBlock)), blockType...)
+		c.out = append(append(c.out, byte(opLoop)), blockType...)
+		c.plain(opBlock, blockEmpty)
+	}
+	c.open(b)
+	c.copy(in)
+	c.take(max(c.survey.regions[c.regions].steps, 1))
+	c.regions++
+	if shape.params {
+		c.look()
+		return
+	}
+	c.used()
+	c.put(opBrIf, 1)
+}
+
+func (c *charger) end(in instruction) {
+	top := len(c.blocks) - 1
+	b := c.blocks[top]
+	c.blocks = c.blocks[:top]
+	c.copy(in)
+	if b.added > 0 {
+		c.put(opBr, 2)
+		c.plain(opEnd)
+		c.tick()
+		c.put(opBr, 0)
+		c.plain(opEnd, opEnd)
+	}
+	if c.inner > 0 && c.inner == top {
+		c.flushIf(true)
+		c.inner = 0
+	}
+}
+
+// outside reports whether a label is outside of the loops that keep the fuel in a local.
+func (c *charger) outside(label uint32) bool { return c.inner > 0 && len(c.blocks)-1-int(label) < c.inner }
+
+// depth is a label's number with the blocks that were added on the way.
+func (c *charger) depth(label uint32) uint64 {
+	top := len(c.blocks) - 1
+	return uint64(label) + uint64(c.blocks[top].all-c.blocks[top-int(label)].all)
+}
+
+func (c *charger) branch(in instruction) {
+	outside, depth := c.outside(in.index), c.depth(in.index)
+	if in.op == opBrIf && outside && c.blocks[len(c.blocks)-1-int(in.index)].carries == 0 {
+		// Only the way out pays for it.
+		c.plain(opIf, blockEmpty)
+		c.flushIf(true)
+		c.put(opBr, depth+1)
+		c.plain(opEnd)
+		return
+	}
+	c.flushIf(outside)
+	c.put(in.op, depth)
+}
+
+func (c *charger) branchTable() {
+	outside := false
+	for _, l := range c.d.targets {
+		outside = outside || c.outside(l)
+	}
+	c.flushIf(outside)
+	c.put(opBrTable, uint64(len(c.d.targets)-1))
+	for _, l := range c.d.targets {
+		c.out = binary.AppendUvarint(c.out, c.depth(l))
+	}
+}
+
+// bulk charges an operation on many bytes or elements after it, so that one that traps does so as before.
+func (c *charger) bulk(in instruction) {
+	c.put(opLocalTee, c.fuel+1)
+	c.copy(in)
+	c.takeOff(func() {
+		c.put(opLocalGet, c.fuel+1)
+		c.plain(opI32Const, bulkShift, opI32ShrU, opI64ExtendU)
+	})
+	c.look()
+}
+
+// arity is how many values a block gives, or takes if params.
+func (c *charger) arity(in instruction, params bool) int {
+	switch {
+	case in.typed && params:
+		return len(c.w.m.Types[in.index].Params)
+	case in.typed:
+		return len(c.w.m.Types[in.index].Results)
+	case params || c.d.b[in.at+1] == blockEmpty:
+		return 0
+	default:
+		return 1
+	}
+}

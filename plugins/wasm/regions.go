@@ -1,0 +1,217 @@
+package wasm
+
+import "math"
+
+// A region is a part of a function that is paid for at once: straight code, and what follows it without
+// fail. It begins with the function, a loop, an arm of an if, behind a br_if, or where a block ends that
+// can be left in other ways than by its end.
+type region struct {
+	at     int   // where it begins in the file
+	parent int   // the region that leads here; none for a function's first and for a loop's
+	own    int64 // steps of its instructions
+	steps  int64 // what is charged where it begins: own and those of small regions behind it; 0 if it is one
+	looped bool  // inside a loop
+	root   int   // the region that pays
+	extra  int64 // steps of others that it pays
+}
+
+const none = -1
+
+// A region is paid by the one that leads to it as long as those that this one pays besides its own have no
+// more steps than it has itself, or than this many. So a count is at most about twice what was done, and
+// a switch of a thousand cases is not paid as a whole each time.
+const smallRegions = 24
+
+// joinedLocals is how many locals are counted as one step where paths meet, if they were set on one of
+// them: compilers move each of them there.
+const joinedLocals = 16
+
+// loopShape is what decides how a loop is charged.
+type loopShape struct {
+	calls  bool // calls something, in the loop or in one inside
+	params bool // takes parameters from the stack
+}
+
+// survey is what has to be known of a function before it can be rewritten.
+type survey struct {
+	regions []region    // by place
+	shapes  []loopShape // of loops, by place
+	calls   bool
+	bulk    bool // has operations on many bytes or elements
+}
+
+// openBlock is a block that is being surveyed.
+type openBlock struct {
+	loop   int    // index in shapes; none if it is not a loop
+	region int    // in which it began
+	head   int    // the first region of a loop
+	exit   int    // the outermost block that code inside leaves to
+	sets   uint64 // of locals
+	calls  bool
+}
+
+// surveyor walks through a function.
+type surveyor struct {
+	survey
+	locals uint64
+	blocks []openBlock
+	now    int // the region of the next instruction
+	loops  int // that are open
+}
+
+// survey finds the regions and loops of a function that has so many locals.
+func (m *Module) survey(body Body, locals uint64) survey {
+	s := &surveyor{locals: locals, blocks: []openBlock{{loop: none, exit: math.MaxInt}}}
+	s.begin(body.Offset, none)
+	d := m.instructions(body)
+	for d.left() > 0 {
+		in := d.next()
+		s.regions[s.now].own += in.op.steps()
+		s.note(m, in)
+		s.flow(in, d.targets)
+	}
+	s.share()
+	return s.survey
+}
+
+// steps is what an instruction counts. Those that only name a value or hold blocks together leave nothing
+// to do when the program runs.
+func (op opcode) steps() int64 {
+	switch op {
+	case opNop, opBlock, opLoop, opElse, opEnd, opDrop, opLocalGet, opI32Const, opI64Const, opF32Const, opF64Const:
+		return 0
+	default:
+		return 1
+	}
+}
+
+// note keeps what an instruction says about the function and the loops around it.
+func (s *surveyor) note(m *Module, in instruction) {
+	top := &s.blocks[len(s.blocks)-1]
+	switch {
+	case in.op == opLoop:
+		params := in.typed && len(m.Types[in.index].Params) > 0
+		s.shapes = append(s.shapes, loopShape{params: params})
+	case in.op == opCall || in.op == opIndirect:
+		s.calls, top.calls = true, true
+	case in.op == opLocalSet || in.op == opLocalTee:
+		top.sets++
+	case in.op.bulk():
+		s.bulk = true
+	}
+}
+
+// bulk reports whether the last operand says how much there is to do.
+func (op opcode) bulk() bool {
+	switch op {
+	case opMemoryInit, opMemoryCopy, opMemoryFill, opTableInit, opTableCopy, opTableFill:
+		return true
+	default:
+		return false
+	}
+}
+
+// begin opens a region; parent is the one that leads to it.
+func (s *surveyor) begin(at, parent int) {
+	s.now = len(s.regions)
+	s.regions = append(s.regions, region{at: at, parent: parent, looped: s.loops > 0})
+}
+
+// flow follows the control flow over an instruction.
+func (s *surveyor) flow(in instruction, targets []uint32) {
+	switch in.op {
+	case opBlock:
+		s.open(none)
+	case opIf:
+		s.open(none)
+		s.begin(in.end, s.now)
+	case opLoop:
+		s.open(len(s.shapes) - 1)
+		s.loops++
+		s.begin(in.end, none)
+		s.blocks[len(s.blocks)-1].head = s.now
+	case opElse:
+		s.begin(in.end, s.blocks[len(s.blocks)-1].region)
+	case opEnd:
+		s.close(in.end)
+	case opBr:
+		s.leave(in.index)
+	case opBrIf:
+		s.leave(in.index)
+		s.begin(in.end, s.now)
+	case opBrTable:
+		for _, l := range targets {
+			s.leave(l)
+		}
+	case opReturn:
+		s.leave(uint32(len(s.blocks) - 1))
+	}
+}
+
+func (s *surveyor) open(loop int) {
+	s.blocks = append(s.blocks, openBlock{loop: loop, region: s.now, exit: math.MaxInt})
+}
+
+// leave notes a branch out of label blocks.
+func (s *surveyor) leave(label uint32) {
+	target := len(s.blocks) - 1 - int(label)
+	// The blocks around are told when this one ends.
+	if top := &s.blocks[len(s.blocks)-1]; target < len(s.blocks)-1 {
+		top.exit = min(top.exit, target)
+	}
+}
+
+// close ends a block: what follows belongs to the region that it began in, unless it can be skipped.
+func (s *surveyor) close(at int) {
+	top := len(s.blocks) - 1
+	b := s.blocks[top]
+	s.blocks = s.blocks[:top]
+	if top == 0 {
+		return
+	}
+	moved := int64(min(b.sets, s.locals) / joinedLocals)
+	if b.loop != none {
+		s.loops--
+		s.shapes[b.loop].calls = b.calls
+		s.regions[b.head].own += moved
+	}
+	around := &s.blocks[top-1]
+	around.sets += b.sets
+	around.calls = around.calls || b.calls
+	if b.exit < top-1 {
+		around.exit = min(around.exit, b.exit)
+	}
+	if b.exit < top {
+		s.begin(at, b.region)
+	} else {
+		s.now = b.region
+	}
+	s.regions[s.now].own += moved
+}
+
+// share decides which region pays for which. A region comes behind the one that leads to it.
+func (s *survey) share() {
+	for i := range s.regions {
+		r := &s.regions[i]
+		r.root, r.steps = i, r.own
+		if r.parent == none {
+			continue
+		}
+		root := &s.regions[s.regions[r.parent].root]
+		if r.own == 0 || root.extra+r.own <= max(smallRegions, root.own) {
+			root.extra += r.own
+			root.steps += r.own
+			r.root, r.steps = s.regions[r.parent].root, 0
+		}
+	}
+}
+
+// straight is the number of steps outside of loops.
+func (s *survey) straight() (n int64) {
+	for _, r := range s.regions {
+		if !r.looped {
+			n += r.steps
+		}
+	}
+	return n
+}
