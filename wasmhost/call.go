@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
-	"time"
 
 	wazeroapi "github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/plugins/wasm"
 )
 
 // callContext carries the instance to host functions, which wazero shares between instances.
@@ -51,8 +52,9 @@ type export struct {
 func (in *Instance) call(ctx *callContext, f export, a, b uint64) (uint32, error) {
 	in.place.function = f.name
 	in.stack = [2]uint64{a, b}
+	in.running = ctx.Context
 	if err := f.CallWithStack(ctx, in.stack[:]); err != nil {
-		return 0, in.failure(ctx.Context, err)
+		return 0, in.failure(err)
 	}
 	return uint32(in.stack[0]), nil
 }
@@ -64,46 +66,31 @@ func isGuestFailure(err error) bool {
 }
 
 // failure explains why a call ended with an error. The instance is broken.
-func (in *Instance) failure(ctx context.Context, err error) error {
+func (in *Instance) failure(err error) error {
 	in.broken = true
-	in.wasi.flush(in)
+	in.flush()
 	message, stack, _ := strings.Cut(err.Error(), "wasm stack trace:")
 	if in.stop != nil {
 		var guest *GuestError
 		if errors.As(in.stop, &guest) {
-			guest.Stack = stackText(stack)
+			guest.Stack = in.module.entry.stackText(stack)
 		}
 		return in.stop
 	}
+	_ = in.settle()
 	out := in.guestError(api.CodeGuestFailed, "")
-	out.Stack = stackText(stack)
+	out.Stack = in.module.entry.stackText(stack)
 	var exit *sys.ExitError
-	switch {
-	case errors.As(err, &exit) && ctx.Err() != nil:
-		in.interrupted(ctx, out)
-	case errors.As(err, &exit):
+	if errors.As(err, &exit) {
 		out.Message = fmt.Sprintf("exited with status %d", exit.ExitCode())
-	default:
+	} else {
 		out.Trap = trapName(message)
 		out.Message = out.Trap
 	}
-	if last := lastWords(out.Stderr); last != "" && out.Code == api.CodeGuestFailed {
+	if last := lastWords(out.Stderr); last != "" {
 		out.Message += ": " + last
 	}
 	return out
-}
-
-// interrupted says which of the two ends of a context ended the call.
-func (in *Instance) interrupted(ctx context.Context, out *GuestError) {
-	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		out.Code, out.Message = api.CodeCanceled, "the job was canceled"
-		return
-	}
-	limit := in.job.TimeLimit
-	if deadline, ok := ctx.Deadline(); ok && limit == 0 {
-		limit = deadline.Sub(in.began)
-	}
-	out.Code, out.Message = api.CodeTimeout, "exceeded its time limit of "+limitText(max(limit, time.Millisecond))
 }
 
 func (in *Instance) guestError(code api.Code, message string) *GuestError {
@@ -111,7 +98,7 @@ func (in *Instance) guestError(code api.Code, message string) *GuestError {
 		Code: code, Message: message, Stderr: in.stderr.text(),
 		Module: in.job.Name, Digest: in.module.entry.digest, Function: in.place.function,
 		Bucket: in.place.bucket, Record: in.place.record, Records: in.place.records,
-		Key: append([]byte(nil), in.place.key...),
+		Key: append([]byte(nil), in.place.key...), Fuel: in.fuel(),
 	}
 }
 
@@ -137,28 +124,74 @@ func trapName(message string) string {
 	return oneLine(message, maxMessage)
 }
 
-// stackText has one function a line.
-func stackText(stack string) string {
+// stackText has one function a line, innermost first, as "parse(i32,i32) i32"; one without a name has that of
+// its export, or its number, as "$12()". What the metering added is left out.
+func (e *entry) stackText(stack string) string {
 	var lines []string
+	repeated := 0
 	for line := range strings.Lines(stack) {
-		if line = strings.TrimSpace(line); line != "" {
-			lines = append(lines, strings.ToValidUTF8(line, "\uFFFD"))
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, wasm.TickModule+"."+wasm.TickName+"(") {
+			continue
 		}
+		if strings.HasPrefix(line, "...") { // wazero gives the innermost 30
+			lines = append(lines, "...")
+			continue
+		}
+		line = strings.ToValidUTF8(e.frameText(line), "\uFFFD")
+		last := len(lines) - 1
+		if last >= 0 && (line == lines[last] || repeated > 0 && strings.HasPrefix(lines[last], line+" (")) {
+			repeated++
+			lines[last] = fmt.Sprintf("%s (%d times)", line, repeated+1)
+			continue
+		}
+		lines, repeated = append(lines, line), 0
 	}
 	return strings.Join(lines, "\n")
 }
 
-// lastWords is the line of stderr that says why a program ended: that of a panic, else the last one.
+// frameText is a line of wazero's, which begins with the instance's name, that is empty, and a dot.
+func (e *entry) frameText(line string) string {
+	line = strings.TrimPrefix(line, ".")
+	name, types, ok := strings.Cut(line, "(")
+	if !ok || !strings.HasPrefix(name, "$") {
+		return line
+	}
+	n, err := strconv.Atoi(name[1:])
+	if err != nil {
+		return line
+	}
+	if n > e.imports { // the import of tick comes after the others: all functions of the file are one further
+		n--
+	}
+	if n < len(e.exports) && e.exports[n] != "" {
+		return e.exports[n] + "(" + types
+	}
+	return fmt.Sprintf("$%d(%s", n, types)
+}
+
+// lastWords is what stderr says of why a program ended: the words of a panic of Go or Rust, else its last line.
 func lastWords(stderr string) string {
-	last := ""
+	last, panicked := "", ""
 	for line := range strings.Lines(stderr) {
 		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+		switch {
+		case panicked != "": // Rust's message is a line of its own since 1.73
+			return oneLine(panicked+" "+line, maxMessage)
+		case strings.HasPrefix(line, "panic: "), strings.HasPrefix(line, "fatal error: "):
 			return oneLine(line, maxMessage)
-		}
-		if line != "" {
+		case strings.HasPrefix(line, "thread '") && strings.Contains(line, "' panicked at "):
+			if !strings.HasSuffix(line, ":") {
+				return oneLine(line, maxMessage)
+			}
+			panicked = line
+		case strings.HasPrefix(line, "reporter:"):
+		case line != "":
 			last = line
 		}
+	}
+	if panicked != "" {
+		last = panicked
 	}
 	return oneLine(last, maxMessage)
 }

@@ -20,13 +20,15 @@ var errStopped = errors.New("stopped by the host")
 // GuestError is a guest's failure. API turns it into the error that travels; errors.As does so, too.
 type GuestError struct {
 	Code     api.Code // GUEST_FAILED, TIMEOUT, CANCELED or LIMIT_EXCEEDED
+	Hint     string   // what can be done about it; may be empty
 	Message  string   // the guest's own words (fail, abort, panic) or what the host found; one line
 	Trap     string   // what WebAssembly calls it, as "unreachable"; empty if it was none
 	Stack    string   // of the guest, one function a line; empty if unknown
 	Stderr   string   // the end of what the guest wrote there in the call
 	Module   string   // name
 	Digest   string
-	Function string // the export that was running
+	Function string // the export that was running, or what a command was asked for
+	Fuel     uint64 // steps used in the bucket
 
 	Bucket  int    // -1 outside of a bucket
 	Record  uint64 // index in the bucket of the first record of the batch that failed
@@ -40,7 +42,7 @@ func (e *GuestError) Error() string {
 	switch {
 	case e.Trap != "":
 		verb = "trapped"
-	case e.Code == api.CodeTimeout || e.Code == api.CodeCanceled:
+	case e.Code != api.CodeGuestFailed:
 		verb = "was stopped"
 	}
 	return fmt.Sprintf("module %q (%s): %s %s%s: %s", e.Module, shortDigest(e.Digest), e.Function, verb, e.place(), e.Message)
@@ -64,8 +66,14 @@ func (e *GuestError) place() string {
 func (e *GuestError) API() *api.Error {
 	out := api.Errorf(e.Code, "%s", e.Error()).
 		With("module", e.Module).With("digest", e.Digest).With("function", e.Function)
-	if e.Code == api.CodeTimeout {
+	switch {
+	case e.Hint != "":
+		out.Hint = e.Hint
+	case e.Code == api.CodeTimeout:
 		out.Hint = "raise the job's timeout if the function needs longer and is not in a loop"
+	}
+	if e.Fuel > 0 {
+		out = out.With("fuel", strconv.FormatUint(e.Fuel, 10))
 	}
 	if e.Bucket >= 0 {
 		out = out.With("bucket", strconv.Itoa(e.Bucket))
@@ -74,7 +82,7 @@ func (e *GuestError) API() *api.Error {
 		out = out.With("record", strconv.FormatUint(e.Record, 10)).With("records", strconv.Itoa(e.Records)).
 			With("key", oneLine(buckets.KeyText(e.Key), 256))
 	}
-	for key, text := range map[string]string{"trap": e.Trap, "stack": e.Stack, "stderr": e.Stderr} {
+	for key, text := range map[string]string{"reason": e.Message, "trap": e.Trap, "stack": e.Stack, "stderr": e.Stderr} {
 		if text != "" {
 			out = out.With(key, text)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +77,7 @@ func TestFaultsOfOtherExports(t *testing.T) {
 	}{
 		{"start_emits", "", "start failed: emitted outside a batch"},
 		{"start_traps", "", "start trapped: unreachable"},
-		{"alloc_null", "", "pmr_alloc failed on bucket 1, record 0 of key \"k0\": refused to allocate 15 bytes (memory 131072 bytes, limit 67108864)"},
+		{"alloc_null", "", "pmr_alloc failed on bucket 1, record 0 of key \"k0\": refused to allocate 15 bytes (memory 131072 bytes, guest_memory 64 MiB)"},
 		{"alloc_outside", "", "what pmr_alloc returned is outside of its memory: pointer 65540, length 65536, memory 131072 bytes"},
 		{"alloc_emits", "", "pmr_alloc failed on bucket 1, record 0 of key \"k0\": emitted outside a batch"},
 		{"hooks", "e", "pmr_init failed on bucket 1: emitted outside a batch"},
@@ -203,6 +204,29 @@ func TestStackAndStderr(t *testing.T) {
 	}
 }
 
+// A stack has the file's own names and numbers, and is short also in deep recursion.
+func TestStackText(t *testing.T) {
+	m := guest(t, newHost(t, Config{}), "floods")
+	for function, want := range map[string]string{
+		"deep_loop": `^(loop\(i32,i32\) i32\n)?\$15\(i32\) i32 \(\d+ times\)\n\.\.\.$`,
+		"fib":       `^\$12\(i64\) i64 \(\d+ times\)\n\.\.\.$`,
+		"log":       `^pmr1\.log\(i32,i32,i32\)\nlog\(i32,i32\) i32$`,
+	} {
+		in := instance(t, m, Job{Function: function})
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := in.Map(ctx, 0, records("a"), &nowhere{})
+		cancel()
+		if got := api.AsError(err).Details["stack"]; !regexp.MustCompile(want).MatchString(got) {
+			t.Errorf("%s: stack is %q, want %q", function, got, want)
+		}
+	}
+	e := &entry{imports: 2, exports: []string{"", "", "", "run"}}
+	got := e.stackText("\n\tpinion.tick()\n\t.$4(i32) i32\n\t.$1()\n\t.named()\n\t.$9()\n\t.$9()\n\t.$9()\n\t... maybe followed by omitted frames\n")
+	if want := "run(i32) i32\n$1()\nnamed()\n$8() (3 times)\n..."; got != want {
+		t.Errorf("stack is %q, want %q", got, want)
+	}
+}
+
 func TestInstancesAreFreed(t *testing.T) {
 	h := newHost(t, Config{MaxModules: 1})
 	m := guest(t, h, "faults")
@@ -224,6 +248,22 @@ func TestInstancesAreFreed(t *testing.T) {
 	h.mu.Unlock()
 	if refs != 1 {
 		t.Errorf("%d references are left besides the module's own", refs-1)
+	}
+}
+
+func TestLastWords(t *testing.T) {
+	for stderr, want := range map[string]string{
+		"":                                     "",
+		"one\ntwo\n\n":                         "two",
+		"done\nreporter:counter:a,b,1\n":       "done",
+		"x\npanic: no\n\ngoroutine 1:\nmain()": "panic: no",
+		"thread 'main' panicked at 'no', src/main.rs:9:39\nnote: run with":   "thread 'main' panicked at 'no', src/main.rs:9:39",
+		"thread 'main' panicked at src/main.rs:9:39:\nno luck\nnote: run it": "thread 'main' panicked at src/main.rs:9:39: no luck",
+		"thread 'main' panicked at src/main.rs:9:39:":                        "thread 'main' panicked at src/main.rs:9:39:",
+	} {
+		if got := lastWords(stderr); got != want {
+			t.Errorf("lastWords(%q) = %q, want %q", stderr, got, want)
+		}
 	}
 }
 

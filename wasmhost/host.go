@@ -3,61 +3,10 @@ package wasmhost
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/tetratelabs/wazero"
 )
-
-// Config sets a host's limits. A zero field is its default.
-type Config struct {
-	CacheDir       string        // compiled code is kept here across restarts; empty keeps it in memory only
-	MemoryPages    uint32        // of 64 KiB, per instance; default 1024, that is 64 MiB
-	TableElements  uint32        // to which a table may grow; default 10,000
-	CompileTimeout time.Duration // default 60 s
-	MaxModules     int           // compiled modules kept while nobody uses them; default 32
-	BatchBytes     int           // of frames per call of a guest; one record may be larger; default 64 KiB
-
-	MaxOutputBytes int64 // keys and values that a job emits, see [Quota]; default 4 GiB
-	MaxLogLines    int   // of a job, then the rest is dropped with a note; default 100
-	MaxCounters    int   // names of counters of a job; default 64
-
-	Log *slog.Logger // of the host itself; nil is silence
-}
-
-func (c Config) withDefaults() Config {
-	setDefault(&c.MemoryPages, 1024)
-	setDefault(&c.TableElements, 10_000)
-	setDefault(&c.CompileTimeout, 60*time.Second)
-	setDefault(&c.MaxModules, 32)
-	setDefault(&c.BatchBytes, 64<<10)
-	setDefault(&c.MaxOutputBytes, 4<<30)
-	setDefault(&c.MaxLogLines, 100)
-	setDefault(&c.MaxCounters, 64)
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	return c
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
-// Validate reports settings out of range.
-func (c Config) Validate() error {
-	switch {
-	case c.MemoryPages > 65_536:
-		return fmt.Errorf("wasmhost: MemoryPages is %d; a memory has at most 65536", c.MemoryPages)
-	case c.CompileTimeout < 0, c.MaxModules < 0, c.BatchBytes < 0, c.MaxOutputBytes < 0, c.MaxLogLines < 0, c.MaxCounters < 0:
-		return fmt.Errorf("wasmhost: a limit is negative: %+v", c)
-	}
-	return nil
-}
 
 // Host compiles modules and keeps them.
 type Host struct {
@@ -65,6 +14,8 @@ type Host struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
 
+	life      context.Context // ends when the host is closed
+	stop      context.CancelFunc
 	compiling sync.WaitGroup
 	compile   sync.Mutex // wazero's compile and close, one at a time (see [Host.build])
 
@@ -88,10 +39,8 @@ func New(ctx context.Context, config Config) (*Host, error) {
 		}
 	}
 	h := &Host{config: config, cache: cache, byID: map[string]*entry{}}
-	h.runtime = wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().
-		WithMemoryLimitPages(config.MemoryPages).
-		WithCompilationCache(cache).
-		WithCloseOnContextDone(true))
+	h.life, h.stop = context.WithCancel(context.WithoutCancel(ctx))
+	h.runtime = wazero.NewRuntimeWithConfig(ctx, runtimeConfig(config.MemoryPages, cache))
 	if err := installImports(ctx, h.runtime); err != nil {
 		_ = h.Close(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("wasmhost: %w", err)
@@ -99,11 +48,21 @@ func New(ctx context.Context, config Config) (*Host, error) {
 	return h, nil
 }
 
-// Close waits for compilations under way and frees all modules. Instances must be closed before.
+// runtimeConfig is the same in each process that compiles into a folder, or the code there is not found.
+// wazero need not look at contexts: the guests count their own steps and call tick.
+func runtimeConfig(memoryPages uint32, cache wazero.CompilationCache) wazero.RuntimeConfig {
+	return wazero.NewRuntimeConfig().
+		WithMemoryLimitPages(memoryPages).
+		WithCompilationCache(cache).
+		WithDebugInfoEnabled(false) // the places in it are those of the file before it was rewritten
+}
+
+// Close stops compilations under way and frees all modules. Instances must be closed before.
 func (h *Host) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
+	h.stop()
 	h.compiling.Wait()
 	err := h.runtime.Close(ctx)
 	if cacheErr := h.cache.Close(ctx); err == nil {

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -345,9 +346,14 @@ func TestUnknownFunction(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for _, c := range []Config{{MemoryPages: 70_000}, {MaxModules: -1}, {CompileTimeout: -1}} {
-		if _, err := New(t.Context(), c); err == nil {
-			t.Errorf("New(%+v) succeeded", c)
+	for want, c := range map[string]Config{
+		"guest_memory": {MemoryPages: 70_000}, "modules kept": {MaxModules: -1}, "compile_timeout": {CompileTimeout: -1},
+		"guest_table": {TableElements: 1 << 31}, "module_size": {ModuleSize: -1}, "guest_fuel": {Fuel: -1}, "guest_output": {MaxOutputBytes: -1},
+		"guest_log_lines": {MaxLogLines: -1}, "guest_counters": {MaxCounters: -1}, "batch": {BatchBytes: -1},
+		"CacheDir": {Precompile: func(context.Context, []byte) error { return nil }},
+	} {
+		if _, err := New(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("New(%+v) = %v, want %q", c, err, want)
 		}
 	}
 	c := Config{Log: slog.Default(), MaxLogLines: 7}.withDefaults()

@@ -2,6 +2,8 @@ package wasmhost
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -9,10 +11,11 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	wazeroapi "github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
+	"github.com/pinion-mr/pinion/plugins/wasm"
 )
 
 // hostFunc is a function that guests import. An error ends the guest's call.
@@ -39,6 +42,9 @@ var imports = map[string][]struct {
 		{"count", []wazeroapi.ValueType{i32, i32, i64}, hostCount},
 		{"fail", []wazeroapi.ValueType{i32, i32}, hostFail},
 	},
+	wasm.TickModule: {
+		{wasm.TickName, nil, hostTick},
+	},
 	"env": {
 		{"abort", []wazeroapi.ValueType{i32, i32, i32, i32}, hostAbort},
 	},
@@ -55,7 +61,12 @@ func installImports(ctx context.Context, r wazero.Runtime) error {
 			return fmt.Errorf("imports of %s: %w", module, err)
 		}
 	}
-	if _, err := wasi_snapshot_preview1.Instantiate(ctx, r); err != nil {
+	builder := r.NewHostModuleBuilder(wasiModule)
+	for _, f := range wasiFunctions {
+		params, results := wasiTypes(f.name, f.params)
+		builder.NewFunctionBuilder().WithGoModuleFunction(stopping(wasiImport(f.call)), params, results).Export(f.name)
+	}
+	if _, err := builder.Instantiate(ctx); err != nil {
 		return fmt.Errorf("imports of WASI: %w", err)
 	}
 	return nil
@@ -65,14 +76,23 @@ func installImports(ctx context.Context, r wazero.Runtime) error {
 func stopping(call hostFunc) wazeroapi.GoModuleFunc {
 	return func(ctx context.Context, mod wazeroapi.Module, args []uint64) {
 		in := instanceOf(ctx)
-		if in.memory == nil {
-			in.memory = mod.ExportedMemory("memory") // the start function runs before instantiation returns
+		if in.meter.left == nil {
+			in.enterModule(mod) // the start function runs before instantiation returns
 		}
 		if err := call(in, args); err != nil {
-			in.stop = err
-			panic(errStopped)
+			in.leaveGuest(err)
 		}
 	}
+}
+
+// leaveGuest ends the guest's call. wazero recovers the panic.
+func (in *Instance) leaveGuest(err error) {
+	var exit *sys.ExitError
+	if errors.As(err, &exit) {
+		panic(exit)
+	}
+	in.stop = err
+	panic(errStopped)
 }
 
 // bytes is a view of the guest's memory, valid until the guest runs again. Read compares the range with the
@@ -98,7 +118,50 @@ func hostEmit(in *Instance, args []uint64) error {
 	if err != nil {
 		return err
 	}
-	return in.emitBlock(block)
+	for at := 0; ; {
+		// A block may be as large as the memory: the clock is looked at in between.
+		part := block[at:]
+		part = part[:wholeFrames(part, pieceBytes)]
+		pairs := in.pairs()
+		if err := in.emitBlock(part, at); err != nil {
+			return err
+		}
+		if err := in.work(int(in.pairs()-pairs), len(part)); err != nil {
+			return err
+		}
+		if at += len(part); at == len(block) {
+			return nil
+		}
+	}
+}
+
+// pairs is the number of pairs that the Map or Group under way has emitted.
+func (in *Instance) pairs() uint64 {
+	if in.run == nil {
+		return 0
+	}
+	return in.run.figures.Pairs
+}
+
+// wholeFrames is the length of the first frames of a block, about limit bytes. If no frame begins there it is
+// the whole block.
+func wholeFrames(block []byte, limit int) int {
+	if len(block) <= limit {
+		return len(block)
+	}
+	at := 0
+	for at < limit && len(block)-at >= buckets.FrameHeader {
+		head := block[at:]
+		size := buckets.FrameHeader + uint64(binary.LittleEndian.Uint32(head[4:])) + uint64(binary.LittleEndian.Uint32(head[8:]))
+		if size > uint64(len(head)) {
+			break
+		}
+		at += int(size)
+	}
+	if at == 0 {
+		return len(block)
+	}
+	return at
 }
 
 func hostEmitPair(in *Instance, args []uint64) error {
@@ -110,6 +173,9 @@ func hostEmitPair(in *Instance, args []uint64) error {
 	if err != nil {
 		return err
 	}
+	if err := in.work(1, len(key)+len(value)); err != nil {
+		return err
+	}
 	return in.emitPair(0, key, value)
 }
 
@@ -117,6 +183,9 @@ func hostEmitNumber(flag uint32) hostFunc {
 	return func(in *Instance, args []uint64) error {
 		key, err := in.bytes("the emitted key", args[0], args[1])
 		if err != nil {
+			return err
+		}
+		if err := in.work(1, len(key)); err != nil {
 			return err
 		}
 		return in.emitNumber(flag, key, args[2])
@@ -128,13 +197,8 @@ func hostLog(in *Instance, args []uint64) error {
 	if err != nil {
 		return err
 	}
-	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
-	level := slog.LevelError
-	if i := uint32(args[0]); int(i) < len(levels) {
-		level = levels[i]
-	}
-	in.log(level, oneLine(string(text[:min(len(text), maxLogLine)]), maxLogLine))
-	return nil
+	levels := [...]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
+	return in.log(levels[min(uint32(args[0]), uint32(len(levels)-1))], text)
 }
 
 func hostCount(in *Instance, args []uint64) error {
@@ -142,24 +206,33 @@ func hostCount(in *Instance, args []uint64) error {
 	if err != nil {
 		return err
 	}
+	if err := in.work(1, len(name)); err != nil {
+		return err
+	}
+	return in.count(name, int64(args[2]))
+}
+
+// count adds to a counter of the job.
+func (in *Instance) count(name []byte, delta int64) error {
 	if in.run == nil {
 		return in.fault(in.place.function, "counted outside of a bucket")
 	}
-	counters, delta := in.run.figures.Counters, int64(args[2])
-	n, known := counters[string(name)]
-	if !known {
+	n := in.run.counters[string(name)]
+	if n == nil {
 		if err := in.job.Quota.counter(string(name)); err != nil {
 			return in.placed(err)
 		}
+		n = new(int64)
+		if in.run.counters == nil {
+			in.run.counters = map[string]*int64{}
+		}
+		in.run.counters[string(name)] = n
 	}
-	if sum := n + delta; (sum > n) != (delta > 0) && delta != 0 {
-		return in.placed(api.Errorf(api.CodeOverflow, "counter %q left the range of an i64: %d + %d", name, n, delta))
+	if sum := *n + delta; (sum > *n) != (delta > 0) && delta != 0 {
+		return in.placed(api.Errorf(api.CodeOverflow, "counter %q left the range of an i64: %d + %d", name, *n, delta).
+			WithHint("count smaller numbers"))
 	}
-	if counters == nil {
-		counters = map[string]int64{}
-		in.run.figures.Counters = counters
-	}
-	counters[string(name)] = n + delta
+	*n += delta
 	return nil
 }
 

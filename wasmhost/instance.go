@@ -2,7 +2,6 @@ package wasmhost
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
+	"github.com/pinion-mr/pinion/plugins/wasm"
 )
 
 // Job is what an instance needs to know of the job it works for.
@@ -28,10 +28,18 @@ type Job struct {
 	// Logger gets the guest's log lines, cut to 4 KiB each; may be nil. It is called by the goroutine that
 	// runs the instance.
 	Logger func(level slog.Level, message string)
+
+	// Yield is called about every 100,000 steps of the guest and of what the host does for it. It may block,
+	// to give the guest's place to others; an error ends the guest's call. May be nil.
+	Yield func(ctx context.Context) error
+
+	// Numeric says that the job's reducer adds up numbers. A command writes text, so of its values those that
+	// are decimal numbers as a whole then become numbers: an i64, or an f64 with a fraction or an exponent.
+	Numeric bool
 }
 
 // Instance is a running module: its memory and globals. It serves one job, bucket after bucket, and one
-// goroutine at a time.
+// goroutine at a time. That of a command is a program that runs anew for each bucket.
 type Instance struct {
 	module *Module
 	config Config
@@ -43,6 +51,10 @@ type Instance struct {
 	end    export
 	params []byte // as frames, by name
 	began  time.Time
+
+	meter   meter
+	running context.Context // of the call under way
+	command *command        // of a WASI program; nil for a reactor
 
 	functions map[string]export
 
@@ -56,9 +68,9 @@ type Instance struct {
 	stop   error // why the host ended the call
 	broken bool
 
-	lastLog string
+	lastLog []byte
 	stderr  tail
-	wasi    wasi
+	world   world
 	stack   [2]uint64
 	number  [8]byte
 }
@@ -81,9 +93,10 @@ type place struct {
 	key      []byte
 }
 
-// Instance makes an instance and runs its start function and _initialize. It fails with an
-// UNKNOWN_FUNCTION [api.Error] that lists the functions there are, with BAD_MODULE if the module lacks
-// something a reactor must have, or with a [*GuestError].
+// Instance makes an instance and runs its start function and _initialize; nothing runs of a command before
+// Map or Group. It fails with an UNKNOWN_FUNCTION [api.Error] that lists the functions there are, with
+// BAD_MODULE if the module lacks something it must have, BAD_REQUEST for params that a command cannot have, or
+// with a [*GuestError].
 func (m *Module) Instance(ctx context.Context, job Job) (*Instance, error) {
 	if job.Function == "" {
 		job.Function = "map"
@@ -101,11 +114,16 @@ func (m *Module) Instance(ctx context.Context, job Job) (*Instance, error) {
 		module: &Module{host: m.host, entry: m.entry}, config: m.host.config, job: job, began: time.Now(),
 		params: paramFrames(job.Params), functions: map[string]export{}, place: place{function: "start", bucket: -1},
 	}
-	in.wasi.reset(job.ID, -1)
+	in.world.args = []string{job.Name}
+	in.world.reset(job.ID, -1)
 	m.host.mu.Lock()
 	m.host.retain(m.entry)
 	m.host.mu.Unlock()
-	if err := in.start(ctx); err != nil {
+	start := in.start
+	if m.entry.command {
+		start = in.prepareCommand
+	}
+	if err := start(ctx); err != nil {
 		in.Close()
 		return nil, err
 	}
@@ -114,7 +132,7 @@ func (m *Module) Instance(ctx context.Context, job Job) (*Instance, error) {
 
 // checkFunction reports a function that the module does not have.
 func (m *Module) checkFunction(name, function string) error {
-	if slices.Contains(m.entry.functions, function) {
+	if m.entry.command || slices.Contains(m.entry.functions, function) {
 		return nil
 	}
 	hint := "it exports no function of the shape (i32, i32) -> i32"
@@ -127,24 +145,41 @@ func (m *Module) checkFunction(name, function string) error {
 
 func (in *Instance) start(ctx context.Context) error {
 	call := in.context(ctx)
-	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().WithArgs(in.job.Name)
-	guest, err := in.module.host.runtime.InstantiateModule(call, in.module.entry.compiled, in.wasiConfig(config))
-	if err != nil {
-		if in.stop == nil && !isGuestFailure(err) {
-			return api.Errorf(api.CodeBadModule, "module %q (%s) cannot be started: %s", in.job.Name,
-				shortDigest(in.module.entry.digest), oneLine(err.Error(), maxMessage)).With("digest", in.module.entry.digest)
-		}
-		return in.failure(ctx, err)
+	if err := in.instantiate(call); err != nil {
+		return err
 	}
-	in.guest = guest
-	in.memory = guest.ExportedMemory("memory")
 	in.alloc, in.init, in.end = in.function("pmr_alloc"), in.function("pmr_init"), in.function("pmr_end")
 	start := in.function("_initialize")
 	if err := in.checkExports(start); err != nil || start.Function == nil {
 		return err
 	}
-	_, err = in.call(call, start, 0, 0)
+	_, err := in.call(call, start, 0, 0)
 	return err
+}
+
+// instantiate makes the module's memory and globals, and runs its start function.
+func (in *Instance) instantiate(call *callContext) error {
+	in.running = call.Context
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
+	guest, err := in.module.host.runtime.InstantiateModule(call, in.module.entry.compiled, config)
+	if err != nil {
+		if in.stop == nil && !isGuestFailure(err) {
+			return api.Errorf(api.CodeBadModule, "module %q (%s) cannot be started: %s", in.job.Name,
+				shortDigest(in.module.entry.digest), oneLine(err.Error(), maxMessage)).With("digest", in.module.entry.digest)
+		}
+		return in.failure(err)
+	}
+	in.guest = guest
+	in.enterModule(guest)
+	return nil
+}
+
+// enterModule notes what the host needs of a module that begins to run.
+func (in *Instance) enterModule(mod wazeroapi.Module) {
+	in.memory = mod.ExportedMemory("memory")
+	if left, ok := mod.ExportedGlobal(wasm.FuelExport).(wazeroapi.MutableGlobal); ok {
+		in.meter.left = left
+	}
 }
 
 // checkExports reports what a reactor must have. The catalogue says it in full when a module is added; this
@@ -165,7 +200,11 @@ func (in *Instance) checkExports(start export) error {
 	default:
 		return nil
 	}
-	return api.Errorf(api.CodeBadModule, "module %q (%s) must export %s", in.job.Name, shortDigest(in.module.entry.digest), fault).
+	return in.mustExport(fault)
+}
+
+func (in *Instance) mustExport(what string) error {
+	return api.Errorf(api.CodeBadModule, "module %q (%s) must export %s", in.job.Name, shortDigest(in.module.entry.digest), what).
 		With("digest", in.module.entry.digest)
 }
 
@@ -218,17 +257,4 @@ func memorySize(m wazeroapi.Memory) uint64 {
 	}
 	pages, _ := m.Grow(0)
 	return uint64(pages) * 65_536
-}
-
-func (in *Instance) log(level slog.Level, message string) {
-	in.lastLog = message
-	ok, last := in.job.Quota.line()
-	if !ok || in.job.Logger == nil {
-		return
-	}
-	in.job.Logger(level, message)
-	if last {
-		in.job.Logger(slog.LevelWarn, fmt.Sprintf("module %q: further log lines are dropped: the limit of log_lines (%d) is reached",
-			in.job.Name, in.config.MaxLogLines))
-	}
 }

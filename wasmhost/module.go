@@ -6,19 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"sort"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/tetratelabs/wazero"
-	wazeroapi "github.com/tetratelabs/wazero/api"
 
 	"github.com/pinion-mr/pinion/api"
-	"github.com/pinion-mr/pinion/plugins/wasm"
 )
 
 // entry is a compiled module, or one that is being compiled.
@@ -26,7 +20,10 @@ type entry struct {
 	digest    string
 	done      chan struct{} // closed when compiled or err is set
 	compiled  wazero.CompiledModule
-	functions []string // that a job may name, sorted
+	functions []string // that a job may name, sorted; none of a command
+	command   bool     // a WASI program
+	imports   int      // imported functions of the file
+	exports   []string // name of each exported function by its number in the file; "" for others
 	err       error
 	refs      int // under Host.mu
 }
@@ -39,25 +36,29 @@ type Module struct {
 }
 
 // Compile compiles a module, or returns the one that was compiled before. digest is the SHA-256 of file in
-// hex. It fails with a BAD_MODULE [api.Error] if the file is no module, with LIMIT_EXCEEDED if it takes
-// longer than Config.CompileTimeout (the compiler cannot be stopped: it goes on in the background, and
-// its result is kept), or with the context's error.
+// hex. It fails with a BAD_MODULE [api.Error] if the file is no module, with LIMIT_EXCEEDED if it begins with
+// more than an instance may have or takes too much to compile (without Config.Precompile the compiler cannot
+// be stopped: it goes on in the background, and its result is kept), or with the context's error.
 func (h *Host) Compile(ctx context.Context, digest string, file []byte) (*Module, error) {
 	e, err := h.entry(digest, file)
 	if err != nil {
 		return nil, err
 	}
 	m := &Module{host: h, entry: e}
-	timer := time.NewTimer(h.config.CompileTimeout)
-	defer timer.Stop()
+	var late <-chan time.Time
+	if h.config.Precompile == nil {
+		timer := time.NewTimer(h.config.CompileTimeout)
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case <-e.done:
 		err = e.err
 	case <-ctx.Done():
 		err = fmt.Errorf("wasmhost: compile %s: %w", shortDigest(digest), ctx.Err())
-	case <-timer.C:
-		err = api.Errorf(api.CodeLimitExceeded, "module %s took longer to compile than compile_timeout (%v)", shortDigest(digest),
-			h.config.CompileTimeout).WithHint("split large functions or raise compile_timeout").With("digest", digest)
+	case <-late:
+		err = overLimit("compile_timeout", limitText(h.config.CompileTimeout), "module %s took longer to compile than", shortDigest(digest)).
+			WithHint("split large functions or raise compile_timeout").With("digest", digest)
 	}
 	if err != nil {
 		m.Close()
@@ -107,57 +108,6 @@ func (h *Host) entry(digest string, file []byte) (*entry, error) {
 	return e, nil
 }
 
-// build compiles. wazero's runtime leaked and raced when modules were compiled and closed at the same time
-// (wazero#2453), so that is done by one goroutine at a time.
-func (h *Host) build(e *entry, file []byte) {
-	defer close(e.done)
-	m, err := wasm.Read(file)
-	if err == nil {
-		e.compiled, err = h.compileFile(wasm.CapTables(m, h.config.TableElements))
-	}
-	if err != nil {
-		e.err = api.Errorf(api.CodeBadModule, "module %s cannot be compiled: %s", shortDigest(e.digest), oneLine(err.Error(), maxMessage)).
-			With("digest", e.digest)
-		h.mu.Lock()
-		delete(h.byID, e.digest) // the bytes may be sound and the cause passing, as a full disk
-		h.mu.Unlock()
-		return
-	}
-	for name, f := range e.compiled.ExportedFunctions() {
-		if isBatchFunction(f) && !strings.HasPrefix(name, "pmr_") {
-			e.functions = append(e.functions, name)
-		}
-	}
-	sort.Strings(e.functions)
-}
-
-// compileFile compiles, and once more without the files on disk if one of those cannot be read.
-func (h *Host) compileFile(file []byte) (wazero.CompiledModule, error) {
-	h.compile.Lock()
-	defer h.compile.Unlock()
-	compiled, err := h.runtime.CompileModule(context.Background(), file)
-	if err == nil || h.config.CacheDir == "" || !strings.HasPrefix(err.Error(), "compilationcache: ") {
-		return compiled, err
-	}
-	h.config.Log.Warn("compiled modules on disk are damaged; they are made anew", "folder", h.config.CacheDir, "error", err)
-	files, globErr := filepath.Glob(filepath.Join(h.config.CacheDir, "wazero-*", "*"))
-	if globErr != nil {
-		return nil, fmt.Errorf("%w; and its folder cannot be read: %w", err, globErr)
-	}
-	for _, f := range files {
-		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
-	}
-	return h.runtime.CompileModule(context.Background(), file)
-}
-
-// isBatchFunction reports whether a function has the shape (i32, i32) -> i32.
-func isBatchFunction(f wazeroapi.FunctionDefinition) bool {
-	i32 := wazeroapi.ValueTypeI32
-	return slices.Equal(f.ParamTypes(), []wazeroapi.ValueType{i32, i32}) && slices.Equal(f.ResultTypes(), []wazeroapi.ValueType{i32})
-}
-
 // retain adds a reference; mu is held.
 func (h *Host) retain(e *entry) {
 	if e.refs == 0 {
@@ -195,7 +145,11 @@ func (h *Host) discard(e *entry) {
 // Digest is the SHA-256 of the module's file, in hex.
 func (m *Module) Digest() string { return m.entry.digest }
 
-// Functions lists the exports of shape (i32, i32) -> i32 that a job may name, sorted.
+// Command reports whether the module is a WASI program: it has no functions to name, and a job's function is
+// its first argument.
+func (m *Module) Command() bool { return m.entry.command }
+
+// Functions lists the exports of shape (i32, i32) -> i32 that a job may name, sorted. A command has none.
 func (m *Module) Functions() []string { return slices.Clone(m.entry.functions) }
 
 // Close gives the module back. The host keeps up to Config.MaxModules that nobody uses.

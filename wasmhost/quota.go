@@ -17,10 +17,13 @@ const (
 // Quota is what the instances of one job may use in all. Make one per job with [Host.NewQuota] and give it
 // to each of its instances.
 type Quota struct {
+	fuel     atomic.Int64 // steps left
 	output   atomic.Int64 // bytes left
 	lines    atomic.Int64 // left
 	limit    int64
 	counters int
+
+	fuelLimit int64
 
 	mu    sync.Mutex
 	names map[string]bool // of counters
@@ -28,17 +31,24 @@ type Quota struct {
 
 // NewQuota makes a full quota of the host's limits.
 func (h *Host) NewQuota() *Quota {
-	q := &Quota{limit: h.config.MaxOutputBytes, counters: h.config.MaxCounters, names: map[string]bool{}}
+	q := &Quota{limit: h.config.MaxOutputBytes, fuelLimit: h.config.Fuel, counters: h.config.MaxCounters, names: map[string]bool{}}
+	q.fuel.Store(q.fuelLimit)
 	q.output.Store(q.limit)
 	q.lines.Store(int64(h.config.MaxLogLines))
 	return q
 }
 
+// steps takes steps of guests, and reports whether there were as many left.
+func (q *Quota) steps(n uint64) bool { return q.fuel.Add(-int64(n)) >= 0 }
+
+// FuelUsed is the number of steps that the job's instances have used so far, to about a slice of each.
+func (q *Quota) FuelUsed() uint64 { return uint64(q.fuelLimit - q.fuel.Load()) }
+
 // emit takes n bytes of output.
 func (q *Quota) emit(n int) error {
 	if q.output.Add(-int64(n)) < 0 {
-		return api.Errorf(api.CodeLimitExceeded, "the job emitted more than output_bytes (%d)", q.limit).
-			WithHint("emit less, reduce with a combine function, or raise output_bytes")
+		return overLimit("guest_output", strconv.FormatInt(q.limit, 10), "the job emitted more bytes than").
+			WithHint("emit less, reduce with a combine function, or raise guest_output")
 	}
 	return nil
 }
@@ -52,7 +62,8 @@ func (q *Quota) line() (ok, last bool) {
 // counter admits the name of a counter.
 func (q *Quota) counter(name string) error {
 	if len(name) > maxCounterName {
-		return api.Errorf(api.CodeLimitExceeded, "the name of counter %.40q has %d bytes; the limit is %d", name, len(name), maxCounterName)
+		return api.Errorf(api.CodeLimitExceeded, "the name of counter %.40q has %d bytes; the limit is %d", name, len(name), maxCounterName).
+			WithHint("count under shorter names; values belong into what is emitted")
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -60,8 +71,8 @@ func (q *Quota) counter(name string) error {
 		return nil
 	}
 	if len(q.names) == q.counters {
-		return api.Errorf(api.CodeLimitExceeded, "the job counts under more than counters (%d) names; the next is %q", q.counters, name).
-			WithHint("count under fewer names; values belong into what is emitted").With("counters", strconv.Itoa(q.counters))
+		return overLimit("guest_counters", strconv.Itoa(q.counters), "the job counts under %q and more names than", name).
+			WithHint("count under fewer names, since values belong into what is emitted, or raise guest_counters")
 	}
 	q.names[name] = true
 	return nil

@@ -15,6 +15,10 @@ type Source interface {
 	Fill(dst []byte, limit int) (out []byte, records int, err error)
 }
 
+// numbered is a source that leaves records of its bucket out, and so knows better than who counts them which
+// number the first one of the last batch has.
+type numbered interface{ First() uint64 }
+
 // Sink takes the pairs that a guest emits, in their order. Flags are buckets.FlagInt, buckets.FlagFloat
 // (then value has 8 bytes) or 0. Key and value are valid only during the call. An error ends the guest's
 // call.
@@ -23,24 +27,33 @@ type Sink interface {
 }
 
 // Figures say what one Map or Group did.
+//
+// Fuel counts about what a simple interpreter would execute, from pmr_init to pmr_end, and what the host does
+// in between at the same rate. It is the same each time the same records come in the same batches, wherever
+// they run, if the guest carries nothing from bucket to bucket: so what an instance needs once, to start and to
+// allocate its buffer, is not in it. All steps are taken from the job's [Quota].
 type Figures struct {
 	Records  uint64 // frames read
 	Bytes    uint64 // of their keys and values
 	Pairs    uint64 // emitted
 	Output   uint64 // bytes of their keys and values
+	Fuel     uint64 // steps
 	Counters map[string]int64
 }
 
 // run is one Map or Group.
 type run struct {
 	sink    Sink
-	group   *given // not nil in Group
+	group   *given // not nil in Group of a reactor
 	figures Figures
+
+	before   uint64 // steps of the instance that do not belong to it
+	counters map[string]*int64
 }
 
 // Map runs the job's function over one bucket: pmr_init with the job's params, the function per batch,
 // pmr_end; the first and the last only if the module exports them. The bucket's output counts only if Map
-// returns without an error.
+// returns without an error. A command runs from _start to its end.
 //
 // Errors: a [*GuestError]; an error of the sink or the source, as it is (an [api.Error] gets the places
 // bucket, module and function in its details). The instance is broken then.
@@ -50,30 +63,53 @@ func (in *Instance) Map(ctx context.Context, bucket buckets.ID, source Source, s
 
 // Group runs a combine or reduce function over frames that are grouped by key and flagged with
 // buckets.FlagFirst and buckets.FlagLast; a group may span batches. The function may emit only keys of the
-// batch it was given, so before it returns; the flags first and last of what it emits are ignored.
-// Otherwise it is like Map.
+// batch it was given, so before it returns; a command may emit any key that it was given. The flags first and
+// last of what is emitted are ignored. Otherwise it is like Map.
 func (in *Instance) Group(ctx context.Context, function string, source Source, sink Sink) (Figures, error) {
 	if err := in.module.checkFunction(in.job.Name, function); err != nil {
 		return Figures{}, err
 	}
-	return in.process(ctx, function, -1, source, &run{sink: sink, group: &given{}})
+	r := &run{sink: sink}
+	if in.command == nil {
+		r.group = &given{}
+	} else {
+		in.command.keys = newKeySet()
+		defer func() { in.command.keys = nil }()
+	}
+	return in.process(ctx, function, -1, source, r)
 }
 
 func (in *Instance) process(ctx context.Context, function string, bucket int, source Source, r *run) (Figures, error) {
 	if in.broken {
 		return Figures{}, errors.New("wasmhost: the instance is broken; make another")
 	}
-	f := in.function(function)
 	in.run, in.place = r, place{function: function, bucket: bucket}
+	r.before = in.meter.used()
 	in.stderr.reset()
-	in.lastLog = ""
-	in.wasi.reset(in.job.ID, bucket)
-	err := in.batches(ctx, f, source)
-	in.wasi.flush(in)
+	in.lastLog = in.lastLog[:0]
+	in.world.reset(in.job.ID, bucket)
+	var err error
+	if in.command != nil {
+		err = in.runCommand(ctx, function, source)
+	} else {
+		err = in.batches(ctx, in.function(function), source)
+	}
+	if err == nil {
+		in.flush()
+	}
+	r.figures.Fuel = in.fuel()
 	in.run, in.phase = nil, phaseLoad
 	if err != nil {
 		in.broken = true
 		return Figures{}, err
+	}
+	// A budget that is passed only now ends the next call: this one is done.
+	_ = in.settle()
+	for name, n := range r.counters {
+		if r.figures.Counters == nil {
+			r.figures.Counters = make(map[string]int64, len(r.counters))
+		}
+		r.figures.Counters[name] = *n
 	}
 	return r.figures, nil
 }
@@ -104,7 +140,10 @@ func (in *Instance) batches(ctx context.Context, f export, source Source) error 
 		if records == 0 {
 			break
 		}
-		if err := in.enter(batch, records); err != nil {
+		if err := in.ended(ctx); err != nil { // batches that are too small for a tick
+			return err
+		}
+		if err := in.enter(source, batch, records); err != nil {
 			return err
 		}
 		if err := in.give(call, f, phaseBatch, batch); err != nil {
@@ -120,7 +159,10 @@ func (in *Instance) batches(ctx context.Context, f export, source Source) error 
 }
 
 // enter notes where the batch lies, and its keys if they matter.
-func (in *Instance) enter(batch []byte, records int) error {
+func (in *Instance) enter(source Source, batch []byte, records int) error {
+	if s, ok := source.(numbered); ok {
+		in.place.record = s.First()
+	}
 	first, _, err := buckets.CutFrame(batch)
 	if err != nil {
 		return fmt.Errorf("wasmhost: batch of bucket %d: %w", in.place.bucket, err)
@@ -161,8 +203,8 @@ func (in *Instance) check(ctx *callContext, f export, a, b uint64) error {
 		return err
 	}
 	message := fmt.Sprintf("%s returned %d", f.name, int32(code))
-	if in.lastLog != "" {
-		message += fmt.Sprintf("; its last log line: %s", oneLine(in.lastLog, maxMessage))
+	if last := oneLine(string(in.lastLog), maxMessage); last != "" {
+		message += "; its last log line: " + last
 	}
 	return in.fault(f.name, message)
 }
@@ -173,6 +215,8 @@ func (in *Instance) reserve(ctx *callContext, n int) error {
 	if n <= in.capacity {
 		return nil
 	}
+	before := in.meter.used()
+	defer func() { in.run.before += in.meter.used() - before }()
 	if n > 1<<31-1 {
 		return in.fault("pmr_alloc", fmt.Sprintf("a batch of %d bytes does not fit a guest's memory", n))
 	}
@@ -190,6 +234,6 @@ func (in *Instance) reserve(ctx *callContext, n int) error {
 		in.buffer, in.capacity = ptr, want
 		return nil
 	}
-	return in.fault("pmr_alloc", fmt.Sprintf("refused to allocate %d bytes (memory %d bytes, limit %d)", n,
-		memorySize(in.memory), uint64(in.config.MemoryPages)*65_536))
+	return in.fault("pmr_alloc", fmt.Sprintf("refused to allocate %d bytes (memory %d bytes, guest_memory %s)", n,
+		memorySize(in.memory), sizeText(uint64(in.config.MemoryPages)*65_536)))
 }

@@ -1,0 +1,9 @@
+//go:build !linux
+
+package child
+
+import "os/exec"
+
+func setLimits(task) error { return nil }
+
+func ownGroup(*exec.Cmd) {}
