@@ -34,6 +34,8 @@ type Job struct {
 	Attempts int               // at the most; default 10
 	Sort     string            // key (default), -key, value, -value, none
 	Limit    int               // rows at the most; 0 is all
+	OnError  string            // fail (default), or skip: leave out the records at which the function fails
+	MaxSkip  int               // records that OnError skip may leave out; default 100, at most 10,000
 
 	// Proof has the stats list who pinned which bucket, for [Result.CheckCoverage].
 	Proof bool
@@ -47,6 +49,7 @@ func (j Job) request() api.JobRequest {
 	req := api.JobRequest{
 		Job: j.ID, Module: j.Module, Function: j.Function, Combine: j.Combine, Reduce: j.Reduce, Space: j.Space,
 		Mode: j.Mode, TimeoutMS: j.Timeout.Milliseconds(), Attempts: j.Attempts, Sort: j.Sort, Limit: j.Limit,
+		OnError: j.OnError, MaxSkip: j.MaxSkip,
 		MaxBytes: j.PageBytes, WaitMS: min(waitSlice, j.Timeout).Milliseconds(), Proof: j.Proof,
 	}
 	if len(j.Params) > 0 {

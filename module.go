@@ -5,9 +5,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"time"
 
 	"github.com/pinion-mr/pinion/api"
 )
+
+// compilePatience bounds a request to add a module whose context has no deadline.
+const compilePatience = 3 * time.Minute
 
 // UploadModule stores the bytes of a module under their SHA-256, which it returns as 64 hex digits. A job can
 // name the module by it. Bytes that are there already are not sent again.
@@ -26,11 +30,18 @@ func (c *Client) UploadModule(ctx context.Context, file []byte) (digest string, 
 
 // AddModule stores a module and enters it into the catalogue. The version may be empty: then it is the next
 // whole number. The reduce is that of jobs that name none, and may be empty. Errors: BAD_MODULE with all that
-// is wrong with the file; NAME_TAKEN if that version holds other bytes.
+// is wrong with the file; LIMIT_EXCEEDED if it takes too long or too much memory to compile; NAME_TAKEN if that
+// version holds other bytes. A router compiles bytes that it sees for the first time, so without a deadline in ctx
+// it may take three minutes.
 func (c *Client) AddModule(ctx context.Context, name, version, reduce string, file []byte) (api.Module, error) {
 	digest, err := c.UploadModule(ctx, file)
 	if err != nil {
 		return api.Module{}, err
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, compilePatience)
+		defer cancel()
 	}
 	var m api.Module
 	err = c.request(ctx, "module.add", api.ModuleAddRequest{Digest: digest, Name: name, Version: version, Reduce: reduce}, &m)

@@ -25,9 +25,12 @@ func messages() []any {
 	key := Bytes("user/17")
 	pin := BucketPin{Bucket: 65534, Generation: 1 << 40}
 	pinned := PinnedOnStorage{Storage: "s1", Incarnation: "i1", PMR: "p1", Buckets: []BucketPin{pin}}
+	fuel := Fuel{Total: 1 << 40, Bucket: 17, BucketMax: 1 << 33, PerRecord: 812.5}
+	skipped := SkippedRecord{Bucket: 17, Record: 4711, Key: Bytes("\xfe"), Reason: "bad date"}
 	stats := JobStats{
 		Cut: 99, Buckets: 256, Storages: 3, Records: 1000, Bytes: 1 << 33, Pairs: 5000, Rows: 20, Attempts: 2, Millis: 1234,
-		Module: "ab12", Reduce: "sum", Counters: map[string]int64{"bad": -1}, Pinned: []PinnedOnStorage{pinned},
+		Module: "ab12", Reduce: "sum", Counters: map[string]int64{"bad": -1}, Fuel: &fuel, Skips: 101, Skipped: []SkippedRecord{skipped},
+		Pinned: []PinnedOnStorage{pinned},
 	}
 	settings := Settings{Version: 1, ID: "c1", Buckets: 256, Replicas: 3, MaxRecord: 4 << 20, DuplicateMS: 120_000, CheckpointBytes: 8 << 20}
 	member := Member{ID: "s1", Role: "storage", Incarnation: "i1", Folder: "f1", Weight: 1.5, Version: "0.1", Host: "h", PID: 4711}
@@ -56,6 +59,7 @@ func messages() []any {
 		JobRequest{
 			Job: "j1", Module: "wordcount@1", Function: "map", Combine: "combine", Reduce: "sum", Space: "default", Params: params,
 			Mode: "hold", TimeoutMS: 60_000, Attempts: 10, Sort: "-value", Limit: 20, WaitMS: 500, MaxBytes: 1 << 19, Proof: true,
+			OnError: "skip", MaxSkip: 7,
 		},
 		JobReply{Job: "j1", Status: JobDone, Rows: []Row{
 			{Key: Bytes("word"), Value: IntValue(-7)},
@@ -63,7 +67,7 @@ func messages() []any {
 			{Key: Bytes{}, Value: BytesValue([]byte("raw"))},
 		}, Next: "c1", Stats: &stats},
 		Row{Key: Bytes("k"), Value: IntValue(1 << 40)},
-		stats, pinned,
+		stats, pinned, fuel, skipped,
 		ResultRequest{Job: "j1", Cursor: "c1", MaxBytes: 1000, WaitMS: 50},
 		CancelRequest{Job: "j1"},
 		Empty{},
@@ -78,10 +82,11 @@ func messages() []any {
 		MapRequest{
 			PMR: "p1", Job: "j1", Router: "r1", Module: "ab12", Name: "wordcount", Function: "map", Combine: "combine",
 			Reduce: "sum", Space: "default", Params: params, TimeoutMS: 59_000,
+			OnError: "skip", MaxSkip: 7,
 		},
 		MapEnd{
 			PMR: "p1", Job: "j1", Storage: "s1", Error: &Error{Code: CodeGuestFailed, Message: "trap"}, Records: 10, Bytes: 1000,
-			Pairs: 50, Counters: map[string]int64{"bad": 1}, Size: 4, Output: Bytes("\x01\x02\x03\x04"),
+			Pairs: 50, Counters: map[string]int64{"bad": 1}, Fuel: &fuel, Skips: 101, Skipped: []SkippedRecord{skipped}, Size: 4, Output: Bytes("\x01\x02\x03\x04"),
 		},
 		FetchRequest{PMR: "p1", Cursor: 1 << 19, MaxBytes: 1 << 19},
 		FetchReply{Data: Bytes("\x00\xff"), Checksum: 1 << 63, Size: 2},

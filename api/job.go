@@ -17,7 +17,15 @@ type JobRequest struct {
 	WaitMS    int64            `json:"wait_ms,omitempty"`    // how long to wait for the end; 0 is the job's timeout
 	MaxBytes  int              `json:"max_bytes,omitempty"`  // rows in the reply, about; default 512 KiB
 	Proof     bool             `json:"proof,omitempty"`      // list in the stats who pinned which bucket
+	OnError   string           `json:"on_error,omitempty"`   // fail (default), or skip: leave out the records at which the function fails
+	MaxSkip   int              `json:"max_skip,omitempty"`   // records that on_error skip may leave out; default 100
 }
+
+// What a job does about a record at which its function fails.
+const (
+	OnErrorFail = "fail"
+	OnErrorSkip = "skip"
+)
 
 // JobReply answers job.run and job.result.
 type JobReply struct {
@@ -57,7 +65,26 @@ type JobStats struct {
 	Module   string            `json:"module,omitempty"` // sha256 of the module that ran
 	Reduce   string            `json:"reduce,omitempty"` // that was applied
 	Counters map[string]int64  `json:"counters,omitempty"`
-	Pinned   []PinnedOnStorage `json:"pinned,omitempty"` // if the request asked for the proof
+	Fuel     *Fuel             `json:"fuel,omitempty"`    // of the job's guests
+	Skips    uint64            `json:"skips,omitempty"`   // records that were left out; they count in Records
+	Skipped  []SkippedRecord   `json:"skipped,omitempty"` // the first of them by bucket and record, at most 100
+	Pinned   []PinnedOnStorage `json:"pinned,omitempty"`  // if the request asked for the proof
+}
+
+// Fuel is the work of guests in steps, about one for an instruction. It does not depend on the machine.
+type Fuel struct {
+	Total     uint64  `json:"total"`      // of all buckets, combine and reduce
+	Bucket    int     `json:"bucket"`     // that took the most
+	BucketMax uint64  `json:"bucket_max"` // what it took
+	PerRecord float64 `json:"per_record"` // total divided by records
+}
+
+// SkippedRecord is a record at which the function failed and that was left out.
+type SkippedRecord struct {
+	Bucket uint16 `json:"bucket"`
+	Record uint64 `json:"record"` // its number in the bucket, from 0
+	Key    Bytes  `json:"key"`    // its first 256 bytes
+	Reason string `json:"reason"` // the failure's message, cut to 256 bytes
 }
 
 // PinnedOnStorage is one storage's part of the proof.

@@ -39,6 +39,8 @@ type MapRequest struct {
 	Space     string           `json:"space"`
 	Params    map[string]Bytes `json:"params,omitempty"`
 	TimeoutMS int64            `json:"timeout_ms"` // what is left of the job's time
+	OnError   string           `json:"on_error,omitempty"`
+	MaxSkip   int              `json:"max_skip,omitempty"`
 }
 
 // MapEnd tells the router the end of a map: subject router.<id>.mapped. It is sent again until answered.
@@ -51,8 +53,11 @@ type MapEnd struct {
 	Bytes    uint64           `json:"bytes"`
 	Pairs    uint64           `json:"pairs"`
 	Counters map[string]int64 `json:"counters,omitempty"`
-	Size     uint64           `json:"size"`             // bytes of output in all
-	Output   Bytes            `json:"output,omitempty"` // all of it, if small; else fetch it
+	Fuel     *Fuel            `json:"fuel,omitempty"`
+	Skips    uint64           `json:"skips,omitempty"`   // records that were left out
+	Skipped  []SkippedRecord  `json:"skipped,omitempty"` // the first of them by bucket and record, at most 100
+	Size     uint64           `json:"size"`              // bytes of output in all
+	Output   Bytes            `json:"output,omitempty"`  // all of it, if small; else fetch it
 }
 
 // FetchRequest asks for a piece of a map's output: subject storage.<id>.fetch.

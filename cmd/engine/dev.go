@@ -42,6 +42,7 @@ func (s *session) devCommand() *cobra.Command {
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:4222", "address for clients; port 0 takes a free one")
 	cmd.Flags().IntVar(&storages, "storages", 3, "number of storages")
 	s.settingFlags(cmd)
+	s.limitFlags(cmd)
 	return cmd
 }
 
@@ -63,11 +64,11 @@ func (s *session) runDev(ctx context.Context, dir, listen string, storages int) 
 	}
 	defer srv.Close()
 	s.embedded = srv
-	host, err := wasmhost.New(ctx, wasmhost.Config{CacheDir: filepath.Join(dir, "compiled"), Log: log})
+	host, closeHost, err := s.newHost(ctx, dir, log)
 	if err != nil {
 		return err
 	}
-	defer closeHost(ctx, host, log)
+	defer closeHost()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	d := &dev{s: s, host: host, log: log, dir: dir, stop: cancel}
@@ -92,13 +93,14 @@ type dev struct {
 }
 
 func (d *dev) run(ctx context.Context, storages int) error {
+	workers := node.NewWorkers(runtime.NumCPU())
 	if err := d.start(ctx, "router r1", true, func(ctx context.Context, cl *cluster) error {
 		router := member("r1", 0)
 		var err error
 		if router.Folder, err = folderIdentity(d.dir, owner{cl.settings.ID, "router r1"}); err != nil {
 			return err
 		}
-		return d.s.serveRouter(ctx, cl, router, storages)
+		return d.s.serveRouter(ctx, cl, router, storages, workers)
 	}); err != nil {
 		return err
 	}
@@ -107,10 +109,11 @@ func (d *dev) run(ctx context.Context, storages int) error {
 		fmt.Fprintf(d.s.stdout, "export PINION_CLUSTER=%s\n", cluster)
 	}
 	cache := store.NewCache(blockCache)
-	workers := node.NewWorkers(runtime.NumCPU())
 	for i := range storages {
 		id := fmt.Sprintf("s%d", i+1)
-		cfg := storageConfig{id: id, dir: filepath.Join(d.dir, id), weight: 1, workers: workers, cache: cache, log: d.log}
+		cfg := storageConfig{
+			id: id, dir: filepath.Join(d.dir, id), weight: 1, workers: workers, limits: d.s.limits, cache: cache, log: d.log,
+		}
 		if err := d.start(ctx, "storage "+id, false, func(ctx context.Context, cl *cluster) error {
 			return serveStorageIn(ctx, cl, cfg)
 		}); err != nil {

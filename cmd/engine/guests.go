@@ -9,10 +9,15 @@ import (
 	"github.com/pinion-mr/pinion/wasmhost"
 )
 
-// closeHost closes the host after everything that uses it.
-func closeHost(ctx context.Context, host *wasmhost.Host, log *slog.Logger) {
-	if err := host.Close(context.WithoutCancel(ctx)); err != nil {
-		log.Warn("cannot close the WASM host", "reason", err)
+// compileIn tries whether a host can compile a module.
+func compileIn(host *wasmhost.Host) func(ctx context.Context, digest string, file []byte) error {
+	return func(ctx context.Context, digest string, file []byte) error {
+		module, err := host.Compile(ctx, digest, file)
+		if err != nil {
+			return err
+		}
+		module.Close()
+		return nil
 	}
 }
 
@@ -37,7 +42,7 @@ func (g guests) Prepare(ctx context.Context, task node.Task) (node.Program, erro
 	}
 	job := wasmhost.Job{
 		ID: task.Job, Name: task.Name, Function: task.Function, Params: task.Params, TimeLimit: task.Timeout,
-		Quota: g.host.NewQuota(),
+		Numeric: task.Numeric, Quota: g.host.NewQuota(),
 		Logger: func(level slog.Level, message string) {
 			task.Log.Log(context.Background(), level, "guest", "says", message)
 		},
@@ -50,8 +55,10 @@ type program struct {
 	job    wasmhost.Job
 }
 
-func (p program) Open(ctx context.Context) (node.Guest, error) {
-	in, err := p.module.Instance(ctx, p.job)
+func (p program) Open(ctx context.Context, yield func(context.Context) error) (node.Guest, error) {
+	job := p.job
+	job.Yield = yield
+	in, err := p.module.Instance(ctx, job)
 	if err != nil {
 		return nil, err
 	}
@@ -62,14 +69,14 @@ func (p program) Close() { p.module.Close() }
 
 type guest struct{ in *wasmhost.Instance }
 
-func (g guest) Map(ctx context.Context, b buckets.ID, in node.Source, out node.Sink) (map[string]int64, error) {
-	figures, err := g.in.Map(ctx, b, in, out)
-	return figures.Counters, err
+func (g guest) Map(ctx context.Context, b buckets.ID, in node.Source, out node.Sink) (node.Figures, error) {
+	f, err := g.in.Map(ctx, b, in, out)
+	return node.Figures{Counters: f.Counters, Fuel: f.Fuel}, err
 }
 
-func (g guest) Group(ctx context.Context, function string, in node.Source, out node.Sink) error {
-	_, err := g.in.Group(ctx, function, in, out)
-	return err
+func (g guest) Group(ctx context.Context, function string, in node.Source, out node.Sink) (node.Figures, error) {
+	f, err := g.in.Group(ctx, function, in, out)
+	return node.Figures{Counters: f.Counters, Fuel: f.Fuel}, err
 }
 
 func (g guest) Close() { g.in.Close() }

@@ -65,15 +65,18 @@ func (s *session) openCluster(ctx context.Context, b *bus.Bus, host *wasmhost.Ho
 			WithHint("raise max_payload on the NATS server")
 	}
 	cl.ports = node.Ports{State: state, Peers: b, Logger: log}
-	if err := cl.open(ctx, create); err != nil {
+	if err := cl.open(ctx, create, s.limits.modules()); err != nil {
 		return nil, err
+	}
+	if create { // for a router, who decides what may run
+		cl.catalogue.Compile = compileIn(host)
 	}
 	cl.ports.Mapper = guests{host: host, catalogue: cl.catalogue}
 	return cl, nil
 }
 
 // open opens what lies beside the settings.
-func (cl *cluster) open(ctx context.Context, create bool) error {
+func (cl *cluster) open(ctx context.Context, create bool, limits plugins.Limits) error {
 	b, replicas := cl.bus, cl.settings.Replicas
 	log, err := openLog(ctx, b, cl.settings, create)
 	if err != nil {
@@ -99,7 +102,7 @@ func (cl *cluster) open(ctx context.Context, create bool) error {
 	if !ok {
 		return fmt.Errorf("engine: state is %T", cl.ports.State)
 	}
-	cl.catalogue, err = plugins.NewCatalogue(state, modules, plugins.DefaultLimits())
+	cl.catalogue, err = plugins.NewCatalogue(state, modules, limits)
 	cl.ports.Log, cl.ports.Manifests, cl.ports.Checkpoints = log, manifests, checkpoints
 	cl.ports.Orders, cl.ports.Catalogue = orders{queue}, cl.catalogue
 	return err

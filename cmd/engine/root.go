@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/bus"
@@ -20,11 +21,19 @@ type session struct {
 	logLevel       string
 	embedded       *bus.Server  // connect to it in this process
 	wanted         api.Settings // of the cluster, where flags give any
+	limits         limits
+	limited        *pflag.FlagSet // the flags of limits
+}
+
+func newSession(stdout, stderr io.Writer) *session {
+	s := &session{stdout: stdout, stderr: stderr, limits: defaultLimits()}
+	s.limited = limitFlags(&s.limits)
+	return s
 }
 
 // run is the whole program; it returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	s := &session{stdout: stdout, stderr: stderr}
+	s := newSession(stdout, stderr)
 	return cli.Execute(ctx, s.rootCommand(), args, os.Stdin, stdout, stderr)
 }
 
@@ -39,12 +48,13 @@ func (s *session) rootCommand() *cobra.Command {
 	}
 	f := root.PersistentFlags()
 	s.options.Register(f)
+	s.options.Extend(s.limited)
 	level := os.Getenv("PINION_LOG")
 	if level == "" {
 		level = "info"
 	}
 	f.StringVar(&s.logLevel, "log", level, "what to log on stderr: debug, info, warn, error (env PINION_LOG)")
-	cli.Group(root, s.devCommand(), s.natsCommand(), s.routerCommand(), s.storageCommand(), s.statusCommand())
+	cli.Group(root, s.devCommand(), s.natsCommand(), s.routerCommand(), s.storageCommand(), s.statusCommand(), s.compileCommand())
 	return root
 }
 

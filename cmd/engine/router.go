@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,6 @@ import (
 	"github.com/pinion-mr/pinion/bus"
 	"github.com/pinion-mr/pinion/internal/cli"
 	"github.com/pinion-mr/pinion/pmr/node"
-	"github.com/pinion-mr/pinion/wasmhost"
 )
 
 func (s *session) routerCommand() *cobra.Command {
@@ -36,9 +34,10 @@ func (s *session) routerCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&id, "id", "", "name of this router (default: one is made)")
-	cmd.Flags().StringVar(&dir, "dir", "", "folder for compiled modules (default: in memory only)")
+	cmd.Flags().StringVar(&dir, "dir", "", "folder for compiled modules (default: one that ends with the process)")
 	cmd.Flags().IntVar(&expect, "expect", 3, "storages that must have joined before buckets are assigned")
 	s.settingFlags(cmd)
+	s.limitFlags(cmd)
 	return cmd
 }
 
@@ -51,15 +50,11 @@ func (s *session) runRouter(ctx context.Context, id, dir string, expect int) err
 	if err := checkID(id); err != nil {
 		return err
 	}
-	cache := ""
-	if dir != "" {
-		cache = filepath.Join(dir, "compiled")
-	}
-	host, err := wasmhost.New(ctx, wasmhost.Config{CacheDir: cache, Log: log})
+	host, closeHost, err := s.newHost(ctx, dir, log)
 	if err != nil {
 		return err
 	}
-	defer closeHost(ctx, host, log)
+	defer closeHost()
 	b, err := s.connect(ctx, "router "+id, log)
 	if err != nil {
 		return err
@@ -79,13 +74,17 @@ func (s *session) runRouter(ctx context.Context, id, dir string, expect int) err
 			return err
 		}
 	}
-	return s.serveRouter(ctx, cl, m, expect)
+	return s.serveRouter(ctx, cl, m, expect, nil)
 }
 
 // serveRouter runs a router on an open cluster until ctx ends.
-func (s *session) serveRouter(ctx context.Context, cl *cluster, m api.Member, expect int) error {
-	r := node.NewRouter(node.RouterConfig{Member: m, Cluster: s.options.Value("cluster"), Settings: cl.settings, Expect: expect}, cl.ports)
-	return withServices(ctx, cl.bus, func() (*services, error) { return serveRouter(cl.bus, r, cl.catalogue) }, r.Run)
+func (s *session) serveRouter(ctx context.Context, cl *cluster, m api.Member, expect int, workers *node.Workers) error {
+	r := node.NewRouter(node.RouterConfig{
+		Member: m, Cluster: s.options.Value("cluster"), Settings: cl.settings, Expect: expect,
+		Memory: int64(s.limits.aggregation), Workers: workers,
+	}, cl.ports)
+	compiling := s.limits.compileTimeout
+	return withServices(ctx, cl.bus, func() (*services, error) { return serveRouter(cl.bus, r, cl.catalogue, compiling) }, r.Run)
 }
 
 // withServices answers requests while run runs. It fails when the connection has ended for good: whoever

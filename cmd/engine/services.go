@@ -78,8 +78,9 @@ func serveStorage(b *bus.Bus, st *node.Storage) (*services, error) {
 	return s, s.err
 }
 
-// serveRouter answers for a router: its own subjects, and with the other routers those of the cluster.
-func serveRouter(b *bus.Bus, r *node.Router, c *plugins.Catalogue) (*services, error) {
+// serveRouter answers for a router: its own subjects, and with the other routers those of the cluster. A module
+// may take some time to compile.
+func serveRouter(b *bus.Bus, r *node.Router, c *plugins.Catalogue, compiling time.Duration) (*services, error) {
 	s := &services{on: b}
 	at := "router." + r.ID() + "."
 	serve(s, at+"mapped", "", short, r.Mapped)
@@ -103,7 +104,7 @@ func serveRouter(b *bus.Bus, r *node.Router, c *plugins.Catalogue) (*services, e
 	serve(s, "space.list", queueRouters, short, r.Spaces)
 	serve(s, "admin.status", queueRouters, short, r.Status)
 	serve(s, "admin.settings", queueRouters, short, r.Settings)
-	serve(s, "module.add", queueRouters, long, func(ctx context.Context, req api.ModuleAddRequest) (api.Module, error) {
+	serve(s, "module.add", queueRouters, long+compiling, func(ctx context.Context, req api.ModuleAddRequest) (api.Module, error) {
 		if req.Reduce != "" {
 			if _, err := reduce.Parse(req.Reduce); err != nil {
 				return api.Module{}, err

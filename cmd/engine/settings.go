@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -49,7 +50,14 @@ func (v *sizeFlag) String() string {
 	if v == nil || *v == 0 {
 		return ""
 	}
-	return strconv.FormatInt(int64(*v), 10)
+	n, unit := int64(*v), ""
+	for _, next := range []string{"KiB", "MiB", "GiB"} {
+		if n%1024 != 0 {
+			break
+		}
+		n, unit = n/1024, next
+	}
+	return strconv.FormatInt(n, 10) + unit
 }
 
 func (v *sizeFlag) Set(s string) error {
@@ -60,7 +68,7 @@ func (v *sizeFlag) Set(s string) error {
 		}
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 40)
-	if err != nil || n <= 0 {
+	if err != nil || n <= 0 || n > math.MaxInt64/unit {
 		return fmt.Errorf("%q is not a size such as 65536, 64KiB or 8MiB", s)
 	}
 	*v = sizeFlag(n * unit)

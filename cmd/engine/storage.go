@@ -43,6 +43,7 @@ func (s *session) storageCommand() *cobra.Command {
 	cmd.Flags().StringVar(&id, "id", "", "name of this storage, its own for ever")
 	cmd.Flags().StringVar(&dir, "dir", "", "folder of this storage's files")
 	cmd.Flags().Float64Var(&weight, "weight", 1, "share of the buckets, relative to the other storages")
+	s.limitFlags(cmd)
 	return cmd
 }
 
@@ -55,11 +56,11 @@ func (s *session) runStorage(ctx context.Context, id, dir string, weight float64
 	if err := checkID(id); err != nil {
 		return err
 	}
-	host, err := wasmhost.New(ctx, wasmhost.Config{CacheDir: filepath.Join(dir, "compiled"), Log: log})
+	host, closeHost, err := s.newHost(ctx, dir, log)
 	if err != nil {
 		return err
 	}
-	defer closeHost(ctx, host, log)
+	defer closeHost()
 	b, err := s.connect(ctx, "storage "+id, log)
 	if err != nil {
 		return err
@@ -69,7 +70,9 @@ func (s *session) runStorage(ctx context.Context, id, dir string, weight float64
 	if err != nil {
 		return err
 	}
-	return serveStorageIn(ctx, cl, storageConfig{id: id, dir: dir, weight: weight, workers: node.NewWorkers(runtime.NumCPU()), log: log})
+	return serveStorageIn(ctx, cl, storageConfig{
+		id: id, dir: dir, weight: weight, workers: node.NewWorkers(runtime.NumCPU()), limits: s.limits, log: log,
+	})
 }
 
 // routerPatience is how long a storage that is started before the first router waits for it.
@@ -99,7 +102,8 @@ func (s *session) awaitCluster(ctx context.Context, b *bus.Bus, host *wasmhost.H
 type storageConfig struct {
 	id, dir string
 	weight  float64
-	workers node.Workers
+	workers *node.Workers
+	limits  limits
 	cache   *store.Cache // shared by the storages of a process; nil: its own
 	log     *slog.Logger
 }
@@ -121,6 +125,8 @@ func serveStorageIn(ctx context.Context, cl *cluster, cfg storageConfig) (err er
 	defer func() { err = errors.Join(err, db.Close()) }()
 	ports := cl.ports
 	ports.TempDir, ports.KeepDir = temp, cfg.dir
-	st := node.NewStorage(node.StorageConfig{Member: m, Settings: cl.settings, Workers: cfg.workers}, ports, db)
+	st := node.NewStorage(node.StorageConfig{
+		Member: m, Settings: cl.settings, Workers: cfg.workers, Memory: int64(cfg.limits.aggregation), Total: int64(cfg.limits.total),
+	}, ports, db)
 	return withServices(ctx, cl.bus, func() (*services, error) { return serveStorage(cl.bus, st) }, st.Run)
 }

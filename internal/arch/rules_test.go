@@ -23,6 +23,7 @@ var rooms = map[string][]string{
 	"internal/arch":            {},
 	"internal/cli":             {"", "api"},
 	"internal/devengine":       {},
+	"sdk":                      {},
 	"plugins":                  {"api", "plugins/builtin", "plugins/wasm"},
 	"plugins/builtin":          {},
 	"plugins/wasm":             {},
@@ -30,10 +31,11 @@ var rooms = map[string][]string{
 	"pmr/node":                 {"api", "buckets", "pmr", "pmr/reduce"},
 	"pmr/reduce":               {"api", "buckets"},
 	"wasmhost":                 {"api", "buckets", "plugins/wasm"},
+	"wasmhost/child":           {"api", "wasmhost"},
 
 	"cmd/":           {anything},
 	"e2e":            {anything},
-	"bench":          {"", "bus", "internal/devengine"},
+	"bench":          {"", "api", "buckets", "bus", "internal/devengine", "plugins/builtin", "plugins/wasm", "pmr/reduce", "wasmhost"},
 	"examples/demo":  {"internal/devengine"}, // else it uses the programs, as a user does
 	"examples/wasm":  {},                     // only tests
 	"examples/wasm/": {"guest"},
@@ -56,7 +58,7 @@ var (
 // below it too.
 var owners = map[string][]string{
 	"github.com/nats-io":                {"bus"},
-	"github.com/tetratelabs/wazero":     {"wasmhost"},
+	"github.com/tetratelabs/wazero":     {"wasmhost", "bench"}, // bench: guests as they were before they were metered
 	"github.com/cockroachdb":            {"buckets/store"},
 	"github.com/vmihailenco/msgpack":    {"api"},
 	"github.com/cespare/xxhash":         {"buckets", "pmr"},

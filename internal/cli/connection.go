@@ -19,6 +19,7 @@ import (
 // Connection says which cluster to use: flags, then PINION_* in the environment, then the file.
 type Connection struct {
 	flags  *pflag.FlagSet
+	more   *pflag.FlagSet // see Extend; may be nil
 	config string
 	values map[string]*string // by name of the flag
 }
@@ -52,6 +53,18 @@ func (c *Connection) Register(flags *pflag.FlagSet) {
 	flags.StringVar(&c.config, "config", "", "YAML file with any of these flags as keys (env "+variable("config")+")")
 }
 
+// EngineOnly are the flags that engine has and submit passes over in a config file that both read.
+var EngineOnly = []string{
+	"aggregation-memory", "aggregation-total", "compile-cpu", "compile-memory", "compile-timeout", "guest-counters", "guest-fuel",
+	"guest-log-lines", "guest-memory", "guest-output", "guest-table", "module-size",
+}
+
+// Extend has Settle fill in the flags of another set, too; their names are among [EngineOnly].
+func (c *Connection) Extend(flags *pflag.FlagSet) {
+	c.more = flags
+	flags.VisitAll(func(f *pflag.Flag) { f.Usage += " (env " + variable(f.Name) + ")" })
+}
+
 // Settle fills in what no flag gave.
 func (c *Connection) Settle() error {
 	file, err := readConfig(cmp.Or(c.config, os.Getenv(variable("config"))))
@@ -63,7 +76,19 @@ func (c *Connection) Settle() error {
 			*c.values[f.name] = cmp.Or(os.Getenv(variable(f.name)), file[f.name], f.fallback)
 		}
 	}
-	return nil
+	if c.more == nil {
+		return nil
+	}
+	c.more.VisitAll(func(f *pflag.Flag) {
+		value := cmp.Or(os.Getenv(variable(f.Name)), file[f.Name])
+		if f.Changed || value == "" || err != nil {
+			return
+		}
+		if wrong := f.Value.Set(value); wrong != nil {
+			err = Usagef("%s from the environment (%s) or the config file: %v", f.Name, variable(f.Name), wrong)
+		}
+	})
+	return err
 }
 
 func readConfig(path string) (map[string]string, error) {
@@ -82,6 +107,7 @@ func readConfig(path string) (map[string]string, error) {
 	for _, f := range connectionFlags {
 		names = append(names, f.name)
 	}
+	names = append(names, EngineOnly...)
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if err := OneOf("config", key, names...); err != nil {
 			return nil, Usagef("%s: %v", path, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -37,6 +38,7 @@ type options struct {
 	settings   api.Settings
 	maxPayload int                              // default 1 MiB
 	memory     int64                            // of routers
+	total      int64                            // of storages, for the output of all jobs
 	expect     int                              // storages that routers wait for; default all
 	hears      time.Duration                    // after which nodes hear of a reconnect
 	tweak      func(peer string, p *node.Ports) // may replace ports of a node before it is made
@@ -156,7 +158,7 @@ func (c *cluster) startStorage(id string) {
 	}
 	b, ports := c.ports(id)
 	s := node.NewStorage(node.StorageConfig{
-		Member: api.Member{ID: id, Weight: 1, Folder: n.dir}, Settings: c.settings, Workers: node.NewWorkers(2),
+		Member: api.Member{ID: id, Weight: 1, Folder: n.dir}, Settings: c.settings, Workers: node.NewWorkers(2), Total: c.options.total,
 	}, ports, n.store)
 	at := "storage." + id + "."
 	serve(c, b, at+"pin", s.Pin)
@@ -280,13 +282,18 @@ func (fakeCatalogue) Resolve(_ context.Context, ref string) (api.Module, error) 
 	return api.Module{Name: "words", Digest: "w", Functions: []string{"map", "first", "long"}}, nil
 }
 
+func (fakeCatalogue) Check(context.Context, string) error { return nil }
+
 func (fakeCatalogue) Load(context.Context, string) ([]byte, error) { return nil, nil }
 
 // fakeMapper counts words in Go. A hook may stand in for the guest at each bucket.
 type fakeMapper struct {
 	mu   sync.Mutex
 	hook func(ctx context.Context, task node.Task, b buckets.ID) error
-	open int // guests and programs that are not closed
+	word func(ctx context.Context, word string, yield func(context.Context) error) error // called after a word was emitted
+	end  func(b buckets.ID) error                                                        // called after a bucket's last batch
+	load func(ctx context.Context, task node.Task) error                                 // called by Prepare
+	open int                                                                             // guests and programs that are not closed
 }
 
 func (m *fakeMapper) setHook(hook func(ctx context.Context, task node.Task, b buckets.ID) error) {
@@ -301,18 +308,29 @@ func (m *fakeMapper) count(n int) {
 	m.open += n
 }
 
-func (m *fakeMapper) Prepare(_ context.Context, task node.Task) (node.Program, error) {
+func (m *fakeMapper) Prepare(ctx context.Context, task node.Task) (node.Program, error) {
+	m.mu.Lock()
+	load := m.load
+	m.mu.Unlock()
+	if load != nil {
+		if err := load(ctx, task); err != nil {
+			return nil, err
+		}
+	}
 	m.count(1)
-	return fakeProgram{m, task}, nil
+	return fakeProgram{m: m, task: task}, nil
 }
 
 type fakeProgram struct {
-	m    *fakeMapper
-	task node.Task
+	m     *fakeMapper
+	task  node.Task
+	yield func(context.Context) error
+	dead  *bool // of a guest: it has failed
 }
 
-func (p fakeProgram) Open(context.Context) (node.Guest, error) {
+func (p fakeProgram) Open(_ context.Context, yield func(context.Context) error) (node.Guest, error) {
 	p.m.count(1)
+	p.yield, p.dead = yield, new(bool)
 	return fakeGuest(p), nil
 }
 
@@ -322,17 +340,22 @@ type fakeGuest fakeProgram
 
 func (g fakeGuest) Close() { g.m.count(-1) }
 
-func (g fakeGuest) Map(ctx context.Context, b buckets.ID, in node.Source, out node.Sink) (map[string]int64, error) {
+func (g fakeGuest) Map(ctx context.Context, b buckets.ID, in node.Source, out node.Sink) (f node.Figures, err error) {
+	if *g.dead {
+		return f, errors.New("the guest is broken")
+	}
+	defer func() { *g.dead = err != nil }()
 	g.m.mu.Lock()
-	hook := g.m.hook
+	hook, said, end := g.m.hook, g.m.word, g.m.end
 	g.m.mu.Unlock()
 	if hook != nil {
 		if err := hook(ctx, g.task, b); err != nil {
-			return nil, err
+			return node.Figures{}, err
 		}
 	}
 	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
-	err := frames(in, func(f buckets.Frame) error {
+	fuel := uint64(0)
+	err = frames(in, func(f buckets.Frame) error {
 		for _, word := range bytes.Fields(f.Value) {
 			if g.task.Function == "long" {
 				word = bytes.Repeat(word, 4)
@@ -340,15 +363,24 @@ func (g fakeGuest) Map(ctx context.Context, b buckets.ID, in node.Source, out no
 			if err := out.Emit(buckets.FlagInt, word, one); err != nil {
 				return err
 			}
+			fuel += 10
+			if said != nil {
+				if err := said(ctx, string(word), g.yield); err != nil {
+					return err
+				}
+			}
 		}
 		return nil
 	})
-	return map[string]int64{"buckets": 1}, err
+	if err == nil && end != nil {
+		err = end(b)
+	}
+	return node.Figures{Counters: map[string]int64{"buckets": 1}, Fuel: fuel}, err
 }
 
 // Group keeps the first value of each key.
-func (g fakeGuest) Group(_ context.Context, _ string, in node.Source, out node.Sink) error {
-	return frames(in, func(f buckets.Frame) error {
+func (g fakeGuest) Group(_ context.Context, _ string, in node.Source, out node.Sink) (node.Figures, error) {
+	return node.Figures{Fuel: 1000}, frames(in, func(f buckets.Frame) error {
 		if f.Flags&buckets.FlagFirst == 0 {
 			return nil
 		}

@@ -43,6 +43,9 @@ func (j *job) collect(ctx context.Context, attempt int) {
 }
 
 func (j *job) reduce(ctx context.Context, ends map[string]api.MapEnd) (resultRows, int64, error) {
+	if err := j.checkSkips(ends); err != nil {
+		return nil, 0, err
+	}
 	all := reduce.NewTable(j.reducer, j.r.cfg.Memory)
 	for _, storage := range slices.Sorted(maps.Keys(ends)) {
 		output, err := j.fetch(ctx, ends[storage])
@@ -73,6 +76,20 @@ func (j *job) reduce(ctx context.Context, ends map[string]api.MapEnd) (resultRow
 		return few, few.bytes(), nil
 	}
 	return rows, all.Bytes(), nil
+}
+
+// checkSkips fails if the storages together left out more records than the job allows.
+func (j *job) checkSkips(ends map[string]api.MapEnd) error {
+	var skipped []api.SkippedRecord
+	n := uint64(0)
+	for _, storage := range slices.Sorted(maps.Keys(ends)) {
+		n += ends[storage].Skips
+		skipped = append(skipped, ends[storage].Skipped...)
+	}
+	if n > uint64(j.req.MaxSkip) {
+		return tooManySkipped(j.req.MaxSkip, skipped)
+	}
+	return nil
 }
 
 // resultRows is a job's result in order, kept for paging.
@@ -119,14 +136,23 @@ func (j *job) runReduce(ctx context.Context, function string, pairs, out *reduce
 		return err
 	}
 	defer program.Close()
-	guest, err := program.Open(ctx)
-	if err != nil {
-		return err
+	p := j.r.cfg.Workers.place()
+	if err := p.take(ctx); err != nil {
+		return mapError(ctx, noPlace(ctx, j.r.cfg.Workers.Size()))
 	}
-	defer guest.Close()
-	if err := group(ctx, guest, function, pairs, out); err != nil {
+	defer p.leave()
+	guest, err := program.Open(ctx, p.yield)
+	if err != nil {
 		return mapError(ctx, err)
 	}
+	defer guest.Close()
+	figures, err := group(ctx, guest, function, pairs, out)
+	if err != nil {
+		return mapError(ctx, err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.reduced = figures
 	return nil
 }
 

@@ -2,10 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -33,13 +32,14 @@ type job struct {
 	pinning sync.WaitGroup // requests to pin
 	done    chan struct{}  // closed when status below is final
 
-	mu     sync.Mutex
-	maps   map[string]*runningMap // of the present attempt, by PMR
-	rows   resultRows
-	memory int64
-	err    *api.Error
-	stats  *api.JobStats
-	ended  time.Time
+	mu      sync.Mutex
+	maps    map[string]*runningMap // of the present attempt, by PMR
+	rows    resultRows
+	memory  int64
+	reduced Figures // of the module's reduce function
+	err     *api.Error
+	stats   *api.JobStats
+	ended   time.Time
 }
 
 // runningMap is what is known of a storage's map.
@@ -63,7 +63,7 @@ func (j *job) run(ctx context.Context) {
 	defer close(j.done)
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	ended := j.perform(ctx, j.machine.Step(0, pmr.Started{}))
+	ended := j.perform(ctx, j.machine.Step(time.Since(j.began), j.begin(ctx)))
 	for !ended {
 		wake := time.NewTimer(j.machine.Wake() - time.Since(j.began))
 		var ev pmr.Event
@@ -83,6 +83,25 @@ func (j *job) run(ctx context.Context) {
 		}
 	}
 	j.r.running.Go(j.drain)
+}
+
+// begin checks the job's module, which may have to be compiled for that, and returns the machine's first event.
+func (j *job) begin(ctx context.Context) pmr.Event {
+	if j.module.Digest == "" {
+		return pmr.Started{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, j.timeout)
+	defer cancel()
+	err := j.r.ports.Catalogue.Check(ctx, j.module.Digest)
+	switch cause := context.Cause(ctx); {
+	case err == nil:
+		return pmr.Started{}
+	case errors.Is(cause, context.DeadlineExceeded):
+		return pmr.Canceled{Err: api.Errorf(api.CodeTimeout, "the job's time was over while its module was compiled: %v", err).WithHint("a longer time: --timeout")}
+	case cause != nil:
+		return pmr.Canceled{Err: api.AsError(cause)}
+	}
+	return pmr.Canceled{Err: api.AsError(err)}
 }
 
 // drain gives back what late answers to pins bring, until the last has come.
@@ -214,13 +233,18 @@ func about(storage, step string, err error) *api.Error {
 func (j *job) sendMap(ctx context.Context, e pmr.SendMap) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	req := api.MapRequest{
-		PMR: e.PMR, Job: j.id, Router: j.r.ID(), Module: j.module.Digest, Name: j.moduleName(), Function: j.req.Function,
-		Combine: j.req.Combine, Reduce: j.reducer.String(), Space: j.req.Space, Params: j.req.Params,
-		TimeoutMS: max(1, (j.timeout - time.Since(j.began)).Milliseconds()),
-	}
+	req := j.mapRequest(e.PMR)
 	if err := j.r.ports.Peers.Request(ctx, "storage."+e.Storage+".map", req, &api.Empty{}); err != nil {
 		j.tell(pmr.MapRefused{Attempt: e.Attempt, Storage: e.Storage, Err: about(e.Storage, "map", err)})
+	}
+}
+
+// mapRequest asks a storage for the job's map.
+func (j *job) mapRequest(pmrID string) api.MapRequest {
+	return api.MapRequest{
+		PMR: pmrID, Job: j.id, Router: j.r.ID(), Module: j.module.Digest, Name: j.moduleName(), Function: j.req.Function,
+		Combine: j.req.Combine, Reduce: j.reducer.String(), Space: j.req.Space, Params: j.req.Params,
+		TimeoutMS: max(1, (j.timeout - time.Since(j.began)).Milliseconds()), OnError: j.req.OnError, MaxSkip: j.req.MaxSkip,
 	}
 }
 
@@ -318,16 +342,22 @@ func (j *job) figures(proof *pmr.Proof) *api.JobStats {
 	if j.req.Proof {
 		st.Pinned = proof.Pinned
 	}
+	fuel := api.Fuel{Total: j.reduced.Fuel}
+	st.Counters = addCounters(nil, j.reduced.Counters)
 	for _, p := range proof.Pinned {
 		st.Buckets += len(p.Buckets)
 		end := j.maps[p.PMR].end
 		st.Records, st.Bytes, st.Pairs = st.Records+end.Records, st.Bytes+end.Bytes, st.Pairs+end.Pairs
-		for _, name := range slices.Sorted(maps.Keys(end.Counters)) {
-			if st.Counters == nil {
-				st.Counters = map[string]int64{}
-			}
-			st.Counters[name] += end.Counters[name]
+		st.Counters = addCounters(st.Counters, end.Counters)
+		st.Skips, st.Skipped = st.Skips+end.Skips, append(st.Skipped, end.Skipped...)
+		if end.Fuel != nil {
+			fuel.Total += end.Fuel.Total
+			fuel = largerBucket(fuel, *end.Fuel)
 		}
+	}
+	st.Fuel = perRecord(fuel, st.Records)
+	if len(st.Skipped) > 0 {
+		st.Skipped = firstSkipped(st.Skipped, j.listedBytes())
 	}
 	return st
 }

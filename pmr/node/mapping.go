@@ -3,9 +3,9 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -34,11 +34,9 @@ func (s *Storage) startMap(p *pinned) {
 	p.stop = stop
 	s.work.Go(func() {
 		defer stop()
-		m := &mapping{workers: s.cfg.Workers, memory: s.cfg.Memory, inline: min(inlineOutput, s.ports.Peers.MaxPayload()/2), p: p, req: p.req}
-		m.program = sync.OnceValues(func() (Program, error) { return s.prepare(ctx, p.req, s.logger) })
-		m.fresh = func(ctx context.Context) (Program, error) {
-			return s.prepare(ctx, p.req, slog.New(slog.DiscardHandler))
-		}
+		m := s.newMapping(ctx, p)
+		m.inline = min(inlineOutput, s.ports.Peers.MaxPayload()/2)
+		m.listed = listedBytes(s.ports.Peers.MaxPayload())
 		quiet := make(chan struct{})
 		s.work.Go(func() { s.publishProgress(p, quiet) })
 		output, end := m.run(ctx)
@@ -51,17 +49,49 @@ func (s *Storage) startMap(p *pinned) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		p.output, p.end = output, end
+		p.memory.Store(int64(len(output)))
 		_ = s.step(pmr.MapOver{PMR: p.id})
 	})
+}
+
+// newMapping is a map that has not run yet. No output travels with its end, and its lists have no bound.
+func (s *Storage) newMapping(ctx context.Context, p *pinned) *mapping {
+	m := &mapping{workers: s.cfg.Workers, memory: s.cfg.Memory, listed: math.MaxInt, p: p, req: p.req}
+	m.program = once(func() (Program, error) { return s.prepare(ctx, p.req, s.logger) })
+	m.fresh = func(ctx context.Context) (Program, error) {
+		return s.prepare(ctx, p.req, slog.New(slog.DiscardHandler))
+	}
+	return m
+}
+
+// once has the first caller call load, and the others wait for what it returns.
+func once(load func() (Program, error)) func() (Program, error) {
+	var begun atomic.Bool
+	var program Program
+	var err error
+	done := make(chan struct{})
+	return func() (Program, error) {
+		if begun.CompareAndSwap(false, true) {
+			program, err = load()
+			close(done)
+		}
+		<-done
+		return program, err
+	}
 }
 
 // prepare gets a map's module ready.
 func (s *Storage) prepare(ctx context.Context, req api.MapRequest, log *slog.Logger) (Program, error) {
 	return s.ports.Mapper.Prepare(ctx, Task{
 		Job: req.Job, Digest: req.Module, Name: req.Name, Function: req.Function, Params: rawParams(req.Params),
-		Timeout: time.Duration(req.TimeoutMS) * time.Millisecond,
-		Log:     log.With("job", req.Job, "module", req.Name),
+		Timeout: time.Duration(req.TimeoutMS) * time.Millisecond, Numeric: isNumeric(req.Reduce),
+		Log: log.With("job", req.Job, "module", req.Name),
 	})
+}
+
+func isNumeric(name string) bool {
+	reducer, err := reduce.Parse(name)
+	return err == nil && reducer.Numeric()
 }
 
 func (s *Storage) publishProgress(p *pinned, quiet <-chan struct{}) {
@@ -91,33 +121,47 @@ func rawParams(params map[string]api.Bytes) map[string][]byte {
 
 // mapping is one run of a map over the buckets of a PMR.
 type mapping struct {
-	workers Workers
+	workers *Workers
 	memory  int64
 	inline  int // bytes of output that travel with the end message
+	listed  int // bytes of the list of skipped records, about
 	program func() (Program, error)
+	loaded  atomic.Bool // program has returned
 	p       *pinned
 	req     api.MapRequest
 	fresh   func(context.Context) (Program, error) // one that counts and logs for itself
 	next    atomic.Int64                           // index of the next bucket to take
-	used    atomic.Int64                           // bytes of all workers' tables
 
 	mu       sync.Mutex
 	counters map[string]int64
+	fuel     api.Fuel
+	skipped  []api.SkippedRecord
 	failed   error
 	stop     context.CancelFunc
 	opened   bool // the program was asked for
 }
 
-// open makes an instance of the job's module.
-func (m *mapping) open(ctx context.Context) (Guest, error) {
+// open makes an instance of the job's module that runs in a place. The first time the module is loaded and
+// compiled, for which nobody needs a place.
+func (m *mapping) open(ctx context.Context, p *place) (Guest, error) {
 	m.mu.Lock()
 	m.opened = true
 	m.mu.Unlock()
+	if !m.loaded.Load() {
+		err := p.aside(ctx, func() error {
+			_, err := m.program()
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		m.loaded.Store(true)
+	}
 	program, err := m.program()
 	if err != nil {
 		return nil, err
 	}
-	return program.Open(ctx)
+	return program.Open(ctx, p.yield)
 }
 
 func (m *mapping) close() {
@@ -140,6 +184,8 @@ func (m *mapping) run(ctx context.Context) ([]byte, *api.MapEnd) {
 	end.Counters, end.Size = m.counters, uint64(len(output))
 	now := m.p.progress.read()
 	end.Records, end.Bytes = now.Records, now.Bytes
+	end.Fuel = perRecord(m.fuel, end.Records)
+	end.Skips, end.Skipped = uint64(len(m.skipped)), firstSkipped(m.skipped, m.listed)
 	if len(output) <= m.inline {
 		end.Output = output
 	}
@@ -172,7 +218,7 @@ func (m *mapping) aggregate(ctx context.Context, end *api.MapEnd) ([]byte, error
 	}
 	ctx, m.stop = context.WithCancel(ctx)
 	defer m.stop()
-	tables := make([]*reduce.Table, min(cap(m.workers), max(1, len(m.p.buckets))))
+	tables := make([]*reduce.Table, min(m.workers.Size(), max(1, len(m.p.buckets))))
 	var workers sync.WaitGroup
 	for i := range tables {
 		tables[i] = reduce.NewTable(collected, m.memory)
@@ -204,36 +250,36 @@ func (m *mapping) aggregate(ctx context.Context, end *api.MapEnd) ([]byte, error
 func (m *mapping) combine(ctx context.Context, pairs *reduce.Table, reducer reduce.Reducer) (*reduce.Table, error) {
 	out := reduce.NewTable(reducer, m.memory)
 	out.StartBucket(m.p.buckets[0]) // combine has no bucket; this one is no other storage's
-	select {
-	case m.workers <- struct{}{}: // as for a bucket
-		defer func() { <-m.workers }()
-	case <-ctx.Done():
-		return nil, noPlace(ctx, cap(m.workers))
+	p := m.workers.place()
+	if err := p.take(ctx); err != nil {
+		return nil, noPlace(ctx, m.workers.Size())
 	}
-	guest, err := m.open(ctx)
+	defer p.leave()
+	guest, err := m.open(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	defer guest.Close()
-	return out, group(ctx, guest, m.req.Combine, pairs, out)
+	figures, err := group(ctx, guest, m.req.Combine, pairs, out)
+	m.count(figures)
+	return out, err
 }
 
 // group runs a combine or reduce function over the pairs of a table.
-func group(ctx context.Context, guest Guest, function string, pairs *reduce.Table, out Sink) error {
+func group(ctx context.Context, guest Guest, function string, pairs *reduce.Table, out Sink) (Figures, error) {
 	groups, err := pairs.Grouped()
 	if err != nil {
-		return err
+		return Figures{}, err
 	}
 	return guest.Group(ctx, function, groups, out)
 }
 
 // work takes buckets in turn until none is left or somebody has failed.
 func (m *mapping) work(ctx context.Context, table *reduce.Table) {
-	w := &worker{m: m, table: table}
+	w := &worker{m: m, table: table, place: m.workers.place()}
 	err := w.run(ctx)
-	if w.guest != nil {
-		w.guest.Close()
-	}
+	w.closeGuest()
+	w.place.leave()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err == nil {
@@ -246,202 +292,48 @@ func (m *mapping) work(ctx context.Context, table *reduce.Table) {
 	m.stop()
 }
 
-// worker runs buckets one after the other, with an instance of its own.
-type worker struct {
-	m     *mapping
-	table *reduce.Table
-	guest Guest // opened at the first record
-
-	counted int64 // of the table's bytes, in mapping.used
-}
-
-func (w *worker) run(ctx context.Context) error {
-	for {
-		i := int(w.m.next.Add(1)) - 1
-		if i >= len(w.m.p.buckets) {
-			return nil
-		}
-		select {
-		case w.m.workers <- struct{}{}:
-		case <-ctx.Done():
-			return noPlace(ctx, cap(w.m.workers))
-		}
-		err := w.bucket(ctx, w.m.p.buckets[i])
-		<-w.m.workers
-		if err == nil {
-			err = w.checkMemory()
-		}
-		if err != nil {
-			return err
-		}
-		w.m.p.progress.buckets.Add(1)
-	}
-}
-
-// noPlace says that a job's time was over, or it was given up, before there was a place for its guest.
-func noPlace(ctx context.Context, places int) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return ctx.Err()
-	}
-	return fmt.Errorf("waited in vain for a place to run: guests of other jobs held all %d: %w", places, ctx.Err())
-}
-
-// checkMemory counts the worker's table with those of the others. Each table alone is bounded too, so that
-// together they pass the limit by one bucket's output each at the most.
-func (w *worker) checkMemory() error {
-	now := w.table.Bytes()
-	used := w.m.used.Add(now - w.counted)
-	w.counted = now
-	if used > w.m.memory {
-		return reduce.TooMuch(used, w.m.memory)
-	}
-	return nil
-}
-
-func (w *worker) bucket(ctx context.Context, b buckets.ID) error {
-	cursor, err := w.m.p.claim.snap.Scan(b, w.m.req.Space)
-	if err != nil {
-		return err
-	}
-	in := &source{cursor: cursor, progress: &w.m.p.progress}
-	empty, err := in.peek()
-	if err == nil && !empty {
-		w.table.StartBucket(b)
-		err = w.mapBucket(ctx, b, in)
-	}
-	err = errors.Join(err, cursor.Close())
-	if err != nil && ctx.Err() == nil && w.m.req.Module != "" && userFault(err) {
-		err = w.locate(ctx, b, err)
-	}
-	return err
-}
-
-// mapBucket runs the job's function over a bucket, or passes its records through.
-func (w *worker) mapBucket(ctx context.Context, b buckets.ID, in *source) error {
-	if w.m.req.Module == "" {
-		return passThrough(ctx, in, w.table)
-	}
-	if w.guest == nil {
-		guest, err := w.m.open(ctx)
-		if err != nil {
-			return err
-		}
-		w.guest = guest
-	}
-	counters, err := w.guest.Map(ctx, b, in, w.table)
-	w.m.count(counters)
-	return err
-}
-
-func (m *mapping) count(counters map[string]int64) {
+// count adds figures to the map's.
+func (m *mapping) count(f Figures) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.counters = addCounters(m.counters, f.Counters)
+	m.fuel.Total += f.Fuel
+}
+
+// countBucket adds a bucket's figures.
+func (m *mapping) countBucket(b buckets.ID, f Figures) {
+	m.count(f)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fuel = largerBucket(m.fuel, api.Fuel{Bucket: int(b), BucketMax: f.Fuel})
+}
+
+// addCounters adds counters to a sum that may still be nil.
+func addCounters(sum, counters map[string]int64) map[string]int64 {
 	for _, name := range slices.Sorted(maps.Keys(counters)) {
-		if m.counters == nil {
-			m.counters = map[string]int64{}
+		if sum == nil {
+			sum = map[string]int64{}
 		}
-		m.counters[name] += counters[name]
+		sum[name] += counters[name]
 	}
+	return sum
 }
 
-// userFault reports whether the guest or its output was at fault, so that the record can be found.
-func userFault(err error) bool {
-	switch api.CodeOf(err) {
-	case api.CodeGuestFailed, api.CodeTypeMismatch, api.CodeRecordTooBig:
-		return true
+// largerBucket is f with the larger of two largest buckets, of equal ones the first.
+func largerBucket(f, other api.Fuel) api.Fuel {
+	if other.BucketMax > f.BucketMax || other.BucketMax == f.BucketMax && other.BucketMax > 0 && other.Bucket < f.Bucket {
+		f.Bucket, f.BucketMax = other.Bucket, other.BucketMax
 	}
-	return false
+	return f
 }
 
-// locate runs a bucket again in a fresh instance, one record at a time, to find the record at which it
-// fails. If it then fails nowhere, the first error stands.
-func (w *worker) locate(ctx context.Context, b buckets.ID, first error) error {
-	cursor, err := w.m.p.claim.snap.Scan(b, w.m.req.Space)
-	if err != nil {
-		return first
+// perRecord completes the figures of guests; nil if none ran.
+func perRecord(f api.Fuel, records uint64) *api.Fuel {
+	if f.Total == 0 {
+		return nil
 	}
-	program, err := w.m.fresh(ctx)
-	if err != nil {
-		return errors.Join(first, cursor.Close())
+	if records > 0 {
+		f.PerRecord = float64(f.Total) / float64(records)
 	}
-	defer program.Close()
-	guest, err := program.Open(ctx)
-	if err != nil {
-		return errors.Join(first, cursor.Close())
-	}
-	scratch := reduce.NewTable(w.table.Reducer(), w.m.memory)
-	scratch.StartBucket(b)
-	_, again := guest.Map(ctx, b, &source{cursor: cursor, single: true}, scratch)
-	guest.Close()
-	err = cursor.Close()
-	if again != nil && ctx.Err() == nil {
-		first = again
-	}
-	if err != nil {
-		return errors.Join(first, err)
-	}
-	return first
-}
-
-// passBatch is the size of the batches that a job without a module reads.
-const passBatch = 64 << 10
-
-func passThrough(ctx context.Context, in Source, out Sink) error {
-	var batch []byte
-	for {
-		var n int
-		var err error
-		if batch, n, err = in.Fill(batch[:0], passBatch); err != nil || n == 0 {
-			return err
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		for rest := batch; len(rest) > 0; {
-			f, tail, err := buckets.CutFrame(rest)
-			if err != nil {
-				return fmt.Errorf("node: the store's frames: %w", err)
-			}
-			if err := out.Emit(0, f.Key, f.Value); err != nil {
-				return err
-			}
-			rest = tail
-		}
-	}
-}
-
-// source counts what is read from a cursor. The first batch can be looked at before anything runs.
-type source struct {
-	cursor   buckets.Cursor
-	progress *progress
-	single   bool // one record a batch
-	first    []byte
-	records  int
-}
-
-// peek reports whether there is no record at all.
-func (s *source) peek() (empty bool, err error) {
-	s.first, s.records, err = s.cursor.Fill(nil, passBatch)
-	return s.records == 0, err
-}
-
-// Fill is buckets.Cursor's.
-func (s *source) Fill(dst []byte, limit int) ([]byte, int, error) {
-	start := len(dst)
-	var n int
-	var err error
-	switch {
-	case s.records > 0:
-		dst, n = append(dst, s.first...), s.records
-		s.first, s.records = nil, 0
-	case s.single:
-		dst, n, err = s.cursor.Fill(dst, start+1)
-	default:
-		dst, n, err = s.cursor.Fill(dst, limit)
-	}
-	if s.progress != nil && n > 0 {
-		s.progress.records.Add(uint64(n))
-		s.progress.bytes.Add(uint64(len(dst) - start - n*buckets.FrameHeader))
-	}
-	return dst, n, err
+	return &f
 }

@@ -59,7 +59,10 @@ type Catalogue interface {
 	// Resolve finds a module by name, name@version or digest: UNKNOWN_MODULE with a suggestion if there is
 	// none.
 	Resolve(ctx context.Context, ref string) (api.Module, error)
-	// Load returns the bytes of a digest.
+	// Check makes sure, before a job of it runs, that a digest's bytes are a module that can be compiled within
+	// limits: BAD_MODULE or LIMIT_EXCEEDED if they are not.
+	Check(ctx context.Context, digest string) error
+	// Load returns the bytes of a digest that has passed Check.
 	Load(ctx context.Context, digest string) ([]byte, error)
 }
 
@@ -71,8 +74,9 @@ type Mapper interface {
 
 // Program is a job's module, ready to run. The limits of a job count for all of its guests together.
 type Program interface {
-	// Open makes an instance, for one worker.
-	Open(ctx context.Context) (Guest, error)
+	// Open makes an instance, for one worker. While the guest runs, yield is called often: it may block to let
+	// others run, and the guest ends with the error that it returns. While nobody waits it costs little.
+	Open(ctx context.Context, yield func(context.Context) error) (Guest, error)
 	Close()
 }
 
@@ -84,19 +88,27 @@ type Task struct {
 	Function string
 	Params   map[string][]byte
 	Timeout  time.Duration // of the job, for messages
+	Numeric  bool          // what is emitted is reduced as numbers, so text that is a decimal number counts as one
 	Log      *slog.Logger  // receives the guest's log lines
 }
 
 // Guest is an instance of a module.
 type Guest interface {
 	// Map runs the task's function over a bucket.
-	Map(ctx context.Context, b buckets.ID, in Source, out Sink) (map[string]int64, error)
+	Map(ctx context.Context, b buckets.ID, in Source, out Sink) (Figures, error)
 	// Group runs a combine or reduce function over frames grouped by key.
-	Group(ctx context.Context, function string, in Source, out Sink) error
+	Group(ctx context.Context, function string, in Source, out Sink) (Figures, error)
 	Close()
 }
 
-// Source yields frames in batches: see buckets.Cursor.
+// Figures say what a guest did in one call of Map or Group.
+type Figures struct {
+	Counters map[string]int64 // added to
+	Fuel     uint64           // steps
+}
+
+// Source yields frames in batches: see buckets.Cursor. Those of a bucket also have First() uint64, the number
+// in the bucket of the first record of the last batch.
 type Source interface {
 	Fill(dst []byte, limit int) (out []byte, records int, err error)
 }

@@ -105,6 +105,10 @@ func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
 	setDefault(&req.Mode, "hold")
 	setDefault(&req.TimeoutMS, DefaultJobTimeout.Milliseconds())
 	setDefault(&req.Attempts, DefaultAttempts)
+	setDefault(&req.OnError, api.OnErrorFail)
+	if req.OnError == api.OnErrorSkip {
+		setDefault(&req.MaxSkip, DefaultMaxSkip)
+	}
 	if err := buckets.CheckSpace(req.Space); err != nil {
 		return api.Errorf(api.CodeBadRequest, "%v", err)
 	}
@@ -115,6 +119,12 @@ func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
 		return api.Errorf(api.CodeBadRequest, "timeout_ms is %d; it must be 1 to %d", req.TimeoutMS, MaxTimeout.Milliseconds())
 	case req.Attempts < 1 || req.Attempts > 1000:
 		return api.Errorf(api.CodeBadRequest, "attempts is %d; it must be 1 to 1000", req.Attempts)
+	case req.OnError != api.OnErrorFail && req.OnError != api.OnErrorSkip:
+		return api.Errorf(api.CodeBadRequest, "on_error is %.40q; it must be fail or skip", req.OnError)
+	case req.OnError == api.OnErrorFail && req.MaxSkip != 0:
+		return api.Errorf(api.CodeBadRequest, "max_skip is %d, but on_error is not skip", req.MaxSkip)
+	case req.MaxSkip < 0 || req.MaxSkip > maxMaxSkip:
+		return api.Errorf(api.CodeBadRequest, "max_skip is %d; it must be 1 to %d", req.MaxSkip, maxMaxSkip)
 	case req.Limit < 0 || req.WaitMS < 0 || req.MaxBytes < 0:
 		return api.Errorf(api.CodeBadRequest, "limit, wait_ms and max_bytes may not be negative")
 	}
@@ -143,6 +153,9 @@ func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
 
 func withoutModule(req *api.JobRequest) error {
 	setDefault(&req.Reduce, "none")
+	if req.OnError == api.OnErrorSkip {
+		return api.Errorf(api.CodeBadRequest, "on_error skip needs a module").WithHint("without one the records are passed through, and none can fail")
+	}
 	if req.Function != "" || req.Combine != "" || len(req.Params) > 0 || strings.HasPrefix(req.Reduce, "module") {
 		return api.Errorf(api.CodeBadRequest, "a function, combine, params or reduce %s need a module", req.Reduce).
 			WithHint("name a module; without one the records are passed through")
@@ -172,8 +185,9 @@ func (j *job) resolve(ctx context.Context, req *api.JobRequest) error {
 	return nil
 }
 
+// hasFunction reports a function that a module lacks. A command is told the function's name when it runs.
 func hasFunction(m api.Module, role, fn string) error {
-	if slices.Contains(m.Functions, fn) {
+	if m.Kind == "command" || slices.Contains(m.Functions, fn) {
 		return nil
 	}
 	return api.Errorf(api.CodeUnknownFunction, "module %s has no function %.80q to %s with", m.Name, fn, role).
@@ -207,7 +221,7 @@ func (j *job) page(n, maxBytes int) (api.JobReply, error) {
 	}
 	from, stats := max(n-1, 0), *j.stats
 	if n > 0 {
-		stats.Pinned = nil
+		stats.Pinned, stats.Skipped = nil, nil
 	}
 	reply := api.JobReply{Job: j.id, Status: api.JobDone, Rows: []api.Row{}, Stats: &stats}
 	if n < 0 || from > j.rows.Len() {
@@ -255,6 +269,9 @@ func replySize(st *api.JobStats) int {
 	n := 1024
 	for _, p := range st.Pinned {
 		n += 256 + 48*len(p.Buckets)
+	}
+	for _, r := range st.Skipped {
+		n += skippedSize(r)
 	}
 	for name := range st.Counters {
 		n += 32 + 6*len(name)

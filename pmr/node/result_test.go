@@ -54,7 +54,7 @@ func TestPagesOfALimitedResult(t *testing.T) {
 }
 
 func TestOldResultsMakeRoom(t *testing.T) {
-	bubbleWith(t, options{storages: 2, settings: small, memory: 400_000}, func(t *testing.T, c *cluster) {
+	bubbleWith(t, options{storages: 2, settings: small, memory: 300_000}, func(t *testing.T, c *cluster) {
 		c.put("", words(1000)...)
 		for i := range 8 {
 			req := wordCount

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 
@@ -16,8 +17,9 @@ type RouterConfig struct {
 	Member   api.Member // ID and what else others should know
 	Cluster  string
 	Settings api.Settings
-	Expect   int   // storages that must have joined before buckets are assigned
-	Memory   int64 // aggregation memory of a job, and of all results that are kept; default DefaultAggregation
+	Expect   int      // storages that must have joined before buckets are assigned
+	Memory   int64    // aggregation memory of a job, and of all results that are kept; default DefaultAggregation
+	Workers  *Workers // shared by the roles of a process; default one per CPU
 }
 
 // Router is the router role: it takes jobs and drives pin, map and reduce, serves records, assigns buckets
@@ -42,8 +44,9 @@ type Router struct {
 
 // NewRouter returns a router; Run makes it serve.
 func NewRouter(cfg RouterConfig, ports Ports) *Router {
-	if cfg.Memory == 0 {
-		cfg.Memory = DefaultAggregation
+	setDefault(&cfg.Memory, DefaultAggregation)
+	if cfg.Workers == nil {
+		cfg.Workers = NewWorkers(runtime.NumCPU())
 	}
 	cfg.Member.Role, cfg.Member.Incarnation = "router", newID()
 	ports.Logger = ports.Logger.With("router", cfg.Member.ID)

@@ -25,6 +25,8 @@ const (
 	DefaultMemberTTL   = 12 * time.Second
 	DefaultRetention   = 5 * time.Minute
 	DefaultAggregation = 256 << 20 // bytes of memory for one job's output on one storage
+	DefaultTotal       = 1 << 30   // for that of all jobs
+	DefaultMaxSkip     = 100
 	DefaultReplyBytes  = 512 << 10 // rows in one reply, about
 
 	maxParked    = 64

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -22,16 +24,10 @@ import (
 type StorageConfig struct {
 	Member   api.Member // ID, Folder, Weight and what else others should know
 	Settings api.Settings
-	Workers  Workers // shared by the storages of a process
-	Memory   int64   // aggregation memory of a job; default DefaultAggregation
+	Workers  *Workers // shared by the roles of a process; default one per CPU
+	Memory   int64    // aggregation memory of a job; default DefaultAggregation
+	Total    int64    // bytes of tables and kept output of all jobs beyond which no map starts; default DefaultTotal
 }
-
-// Workers is a pool of places for guests to run in. Each bucket of each job takes a place in turn, so a
-// short job does not wait for a long one.
-type Workers chan struct{}
-
-// NewWorkers makes a pool of n places.
-func NewWorkers(n int) Workers { return make(Workers, max(n, 1)) }
 
 // Storage is the storage role: it owns buckets, pins them at cuts and runs maps on them.
 type Storage struct {
@@ -66,14 +62,17 @@ type pinned struct {
 	req      api.MapRequest
 	stop     context.CancelFunc // of the map
 	progress progress
+	memory   atomic.Int64 // bytes of the map's tables, then of its output
 	end      *api.MapEnd
 	output   []byte
 }
 
 // NewStorage returns a storage on its store; Run makes it serve.
 func NewStorage(cfg StorageConfig, ports Ports, store buckets.Store) *Storage {
-	if cfg.Memory == 0 {
-		cfg.Memory = DefaultAggregation
+	setDefault(&cfg.Memory, DefaultAggregation)
+	setDefault(&cfg.Total, DefaultTotal)
+	if cfg.Workers == nil {
+		cfg.Workers = NewWorkers(runtime.NumCPU())
 	}
 	cfg.Member.Role, cfg.Member.Incarnation = "storage", newID()
 	ports.Logger = ports.Logger.With("storage", cfg.Member.ID)
@@ -282,9 +281,26 @@ func (s *Storage) Map(_ context.Context, req api.MapRequest) (api.Empty, error) 
 		return api.Empty{}, err
 	}
 	if p := s.pinned[req.PMR]; p != nil && p.req.PMR == "" {
+		if err := s.checkTotal(); err != nil {
+			return api.Empty{}, err
+		}
 		p.req = req
 	}
 	return api.Empty{}, s.step(pmr.MapAsked{PMR: req.PMR})
+}
+
+// checkTotal refuses a map while the others' output takes too much; mu is held.
+func (s *Storage) checkTotal() error {
+	total := int64(0)
+	for _, p := range s.pinned {
+		total += p.memory.Load()
+	}
+	if total < s.cfg.Total {
+		return nil
+	}
+	return api.Errorf(api.CodeBusy, "the output of maps on storage %s takes %d bytes of memory, over the %d of aggregation_total", s.ID(), total, s.cfg.Total).
+		WithHint("try again when other jobs have ended, or give the storage more: --aggregation-total").
+		With("limit", "aggregation_total")
 }
 
 // Release gives a PMR up.

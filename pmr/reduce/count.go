@@ -7,54 +7,44 @@ import (
 	"github.com/pinion-mr/pinion/api"
 )
 
-// countColumn counts pairs, 8 bytes a row.
+// countColumn counts pairs in the rows' numbers.
 type countColumn struct {
 	single
-	n   []int64
-	mem *memory
+	keys *keys
 }
 
-func newCountColumn(m *memory) column { return &countColumn{mem: m} }
+func newCountColumn(k *keys) column { return &countColumn{keys: k} }
 
 func (c *countColumn) add(row int, _ *pair) error {
-	if row == len(c.n) {
-		c.n = push(c.mem, c.n, 1)
-		return nil
-	}
-	c.n[row]++
+	*c.keys.num(row)++
 	return nil
 }
 
 func (c *countColumn) merge(from column, rows []uint32) (int, error) {
-	for j, n := range from.(*countColumn).n {
-		c.fold(int(rows[j]), n)
+	other := from.(*countColumn)
+	for j, row := range rows {
+		c.fold(int(row), *other.keys.num(j))
 	}
 	return 0, nil
 }
 
 // fold adds n; a count beyond an i64 stays at its end, where check finds it.
 func (c *countColumn) fold(row int, n int64) {
-	switch {
-	case row == len(c.n):
-		c.n = push(c.mem, c.n, n)
-	case c.n[row] > math.MaxInt64-n:
-		c.n[row] = math.MaxInt64
-	default:
-		c.n[row] += n
-	}
+	had := c.keys.num(row)
+	*had += min(n, math.MaxInt64-*had)
 }
 
 func (c *countColumn) check(row int) error {
-	if c.n[row] == math.MaxInt64 {
+	if *c.keys.num(row) == math.MaxInt64 {
 		return api.Errorf(api.CodeOverflow, "the count leaves the range of an i64")
 	}
 	return nil
 }
 
-func (c *countColumn) value(it item) api.Value { return api.IntValue(c.n[it.row]) }
+func (c *countColumn) value(it item) api.Value { return api.IntValue(*c.keys.num(int(it.row))) }
 
 func (c *countColumn) appendState(dst []byte, items []item) []byte {
-	return binary.AppendUvarint(dst, uint64(c.n[items[0].row]))
+	return binary.AppendUvarint(dst, uint64(*c.keys.num(int(items[0].row))))
 }
 
 func (c *countColumn) readState(row int, r *reader) {

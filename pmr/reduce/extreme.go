@@ -25,8 +25,8 @@ type extreme struct {
 	num  uint64
 }
 
-func newMinColumn(m *memory) column { return &extremeColumn{name: "min", want: -1, mem: m} }
-func newMaxColumn(m *memory) column { return &extremeColumn{name: "max", want: 1, mem: m} }
+func newMinColumn(k *keys) column { return &extremeColumn{name: "min", want: -1, mem: k.mem} }
+func newMaxColumn(k *keys) column { return &extremeColumn{name: "max", want: 1, mem: k.mem} }
 
 func (c *extremeColumn) add(row int, p *pair) error {
 	if p.isNaN() {

@@ -30,7 +30,7 @@ func (t *Table) Grouped() (*Groups, error) {
 	if !ok {
 		return nil, fmt.Errorf("reduce: a table of %s keeps no pairs to group", t.reducer)
 	}
-	return &Groups{keys: &t.keys, list: list, items: list.expand(t.keys.sorted(false, 0))}, nil
+	return &Groups{keys: t.keys, list: list, items: list.expand(t.keys.sorted(false, 0))}, nil
 }
 
 // Fill appends whole frames to dst until the next one would make it longer than limit; at least one if any

@@ -13,18 +13,20 @@ import (
 
 // keys numbers the distinct keys of a table from 0 in order of appearance. It is an open-addressing hash
 // table with linear probing. A short key lies in its row as three words, so that it is hashed and compared
-// without a loop or a call, and the collector has nothing to scan.
+// without a loop or a call, and the collector has nothing to scan. Beside its key a row has one number for
+// the column to use: a sum or a count then lies in the cache line that the comparison has just read.
 //
 // The hash has a random seed per table: keys are the users' data, and a hash that is known lets them choose
 // keys that all collide. The seed decides only where in memory a key lies; nothing is ever emitted in
 // that order.
 type keys struct {
-	seed  maphash.Seed
-	salt  [3]uint64
-	slots []slot // a power of two
-	rows  []keyRow
-	long  arena
-	mem   *memory
+	seed   maphash.Seed
+	salt   [3]uint64
+	slots  []slot // a power of two
+	chunks []*[chunkRows]keyRow
+	count  int
+	long   arena
+	mem    *memory
 }
 
 // slot refers to a row. Both the probe's start and the quick comparison use the tag, so that growing needs
@@ -34,18 +36,25 @@ type slot struct {
 	next uint32 // row + 1; 0 is a free slot
 }
 
-// keyRow is a key: up to 22 bytes padded with zeros, or the place of a longer one in the arena; then its
-// size.
-type keyRow [inlineKey + 2]byte
+// keyRow is a key of up to 22 bytes padded with zeros, or the place of a longer one in the arena and its
+// hash; then its size. Last comes a number of the column's.
+type keyRow struct {
+	key [keyBytes]byte
+	num int64
+}
 
 const (
 	inlineKey  = 22
+	keyBytes   = inlineKey + 2
+	sizeShift  = 48 // of the size in the third word
 	firstSlots = 64
+	chunkRows  = 1024 // rows never move, so that growing does not copy them
 	maxRows    = math.MaxUint32 - 1
+	noPlace    = math.MaxUint64 // no place in an arena
 )
 
-func newKeys(m *memory) keys {
-	k := keys{seed: maphash.MakeSeed(), mem: m, long: arena{mem: m}}
+func newKeys(m *memory) *keys {
+	k := &keys{seed: maphash.MakeSeed(), mem: m, long: arena{mem: m}}
 	for i := range k.salt {
 		k.salt[i] = maphash.Bytes(k.seed, []byte{byte(i)})
 	}
@@ -58,97 +67,124 @@ func (k *keys) setSlots(n int) {
 	k.slots = make([]slot, n)
 }
 
-func (k *keys) len() int { return len(k.rows) }
+func (k *keys) len() int { return k.count }
 
-func (r *keyRow) size() int { return int(binary.LittleEndian.Uint16(r[inlineKey:])) }
+func (k *keys) row(i uint32) *keyRow { return &k.chunks[i/chunkRows][i%chunkRows] }
+
+// num is the column's number of row i.
+func (k *keys) num(i int) *int64 { return &k.row(uint32(i)).num }
 
 // key returns the bytes of row i; they must not be changed.
 func (k *keys) key(i uint32) []byte {
-	r := &k.rows[i]
-	n := r.size()
+	r := k.row(i)
+	n := int(binary.LittleEndian.Uint16(r.key[inlineKey:]))
 	if n <= inlineKey {
-		return r[:n:n]
+		return r.key[:n:n]
 	}
-	return k.long.get(binary.LittleEndian.Uint64(r[:]), n)
+	return k.long.get(binary.LittleEndian.Uint64(r.key[:]), n)
 }
 
-// row returns the number of a key of at most 65,535 bytes, a new one if it is not known.
-func (k *keys) row(key []byte) int {
+// probe is what finding a key needs: the three words that its row has, and the tag. The first word of a long
+// key is noPlace.
+type probe struct {
+	a, b, c uint64
+	tag     uint32
+}
+
+// probe hashes a key of at most 65,535 bytes.
+func (k *keys) probe(key []byte) probe {
 	if len(key) > inlineKey {
-		return k.longRow(key)
+		return k.longProbe(key)
 	}
 	a, b, c := words(key)
+	return probe{a, b, c, k.hash(a, b, c)}
+}
+
+// wordProbe is probe of a short key without a branch: it begins a longer piece of bytes.
+func (k *keys) wordProbe(piece *[keyBytes]byte, size uint64) probe {
+	keep := &keptBytes[size%keyBytes]
+	a := binary.LittleEndian.Uint64(piece[:]) & keep[0]
+	b := binary.LittleEndian.Uint64(piece[8:]) & keep[1]
+	c := binary.LittleEndian.Uint64(piece[16:])&keep[2] | size<<sizeShift
+	return probe{a, b, c, k.hash(a, b, c)}
+}
+
+// keptBytes has the masks that keep the first n bytes of three words.
+var keptBytes = func() (masks [keyBytes][3]uint64) {
+	for n := range masks {
+		for at := range n {
+			masks[n][at/8] |= 0xff << (8 * (at % 8))
+		}
+	}
+	return masks
+}()
+
+func (k *keys) longProbe(key []byte) probe {
+	h := maphash.Bytes(k.seed, key)
+	return probe{a: noPlace, b: h, c: uint64(len(key)) << sizeShift, tag: uint32(h)}
+}
+
+func (k *keys) hash(a, b, c uint64) uint32 {
 	hi, lo := bits.Mul64(a^k.salt[0], b^k.salt[1])
 	hi, lo = bits.Mul64(hi^lo^k.salt[2], c^k.salt[1])
-	tag := uint32(hi ^ lo)
+	return uint32(hi ^ lo)
+}
+
+// number returns the number of a key of at most 65,535 bytes, a new one if it is not known.
+func (k *keys) number(key []byte) uint32 {
+	p := k.probe(key)
+	return k.find(&p, key)
+}
+
+// find returns the number of a key, a new one if it is not known.
+func (k *keys) find(p *probe, key []byte) uint32 {
 	mask := uint32(len(k.slots) - 1)
-	for at := tag & mask; ; at = (at + 1) & mask {
+	for at := p.tag & mask; ; at = (at + 1) & mask {
 		s := k.slots[at]
 		if s.next == 0 {
-			var r keyRow
-			r.set(a, b, c)
-			return k.insert(at, tag, r)
+			return k.insert(at, p, key)
 		}
-		if s.tag == tag && k.rows[s.next-1].is(a, b, c) {
-			return int(s.next - 1)
+		if s.tag == p.tag && k.is(s.next-1, p, key) {
+			return s.next - 1
 		}
 	}
 }
 
-func (k *keys) longRow(key []byte) int {
-	tag := uint32(maphash.Bytes(k.seed, key))
-	mask := uint32(len(k.slots) - 1)
-	for at := tag & mask; ; at = (at + 1) & mask {
-		s := k.slots[at]
-		if s.next == 0 {
-			var r keyRow
-			r.set(k.long.put(key), 0, uint64(len(key))<<48)
-			return k.insert(at, tag, r)
-		}
-		if s.tag == tag && bytes.Equal(k.key(s.next-1), key) {
-			return int(s.next - 1)
-		}
+// is reports whether row i has the key of p.
+func (k *keys) is(i uint32, p *probe, key []byte) bool {
+	r := k.row(i)
+	if len(key) <= inlineKey {
+		return r.differs(p) == 0
 	}
+	return binary.LittleEndian.Uint64(r.key[8:]) == p.b && bytes.Equal(k.key(i), key)
 }
 
-// words is a short key as a row has it.
-func words(key []byte) (a, b, c uint64) {
-	n := len(key)
-	c = uint64(n) << 48
-	switch {
-	case n > 16:
-		a, b = binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[8:])
-		c |= binary.LittleEndian.Uint64(key[n-8:]) >> (8 * uint(24-n))
-	case n >= 8:
-		a = binary.LittleEndian.Uint64(key)
-		b = binary.LittleEndian.Uint64(key[n-8:]) >> (8 * uint(16-n))
-	case n >= 4:
-		a = uint64(binary.LittleEndian.Uint32(key))
-		a |= uint64(binary.LittleEndian.Uint32(key[n-4:])>>(8*uint(8-n))) << 32
-	case n > 0:
-		a = uint64(key[0]) | uint64(key[n/2])<<(8*uint(n/2)) | uint64(key[n-1])<<(8*uint(n-1))
+// differs is 0 if the row has the key of p. It never is for a long key: its words do not tell.
+func (r *keyRow) differs(p *probe) uint64 {
+	return (binary.LittleEndian.Uint64(r.key[:]) ^ p.a) | (binary.LittleEndian.Uint64(r.key[8:]) ^ p.b) |
+		(binary.LittleEndian.Uint64(r.key[16:]) ^ p.c)
+}
+
+func (k *keys) insert(at uint32, p *probe, key []byte) uint32 {
+	i := uint32(k.count)
+	if k.count == len(k.chunks)*chunkRows {
+		k.chunks = append(k.chunks, new([chunkRows]keyRow))
+		k.mem.used += int64(unsafe.Sizeof([chunkRows]keyRow{}))
 	}
-	return a, b, c
-}
-
-func (r *keyRow) set(a, b, c uint64) {
-	binary.LittleEndian.PutUint64(r[:], a)
-	binary.LittleEndian.PutUint64(r[8:], b)
-	binary.LittleEndian.PutUint64(r[16:], c)
-}
-
-func (r *keyRow) is(a, b, c uint64) bool {
-	return binary.LittleEndian.Uint64(r[:]) == a && binary.LittleEndian.Uint64(r[8:]) == b &&
-		binary.LittleEndian.Uint64(r[16:]) == c
-}
-
-func (k *keys) insert(at, tag uint32, r keyRow) int {
-	k.rows = push(k.mem, k.rows, r)
-	k.slots[at] = slot{tag: tag, next: uint32(len(k.rows))}
-	if len(k.rows) > len(k.slots)/4*3 {
+	a := p.a
+	if len(key) > inlineKey {
+		a = k.long.put(key)
+	}
+	r := k.row(i)
+	binary.LittleEndian.PutUint64(r.key[:], a)
+	binary.LittleEndian.PutUint64(r.key[8:], p.b)
+	binary.LittleEndian.PutUint64(r.key[16:], p.c)
+	k.count++
+	k.slots[at] = slot{tag: p.tag, next: i + 1}
+	if k.count > len(k.slots)/4*3 {
 		k.grow()
 	}
-	return len(k.rows) - 1
+	return i
 }
 
 func (k *keys) grow() {
@@ -167,9 +203,29 @@ func (k *keys) grow() {
 	}
 }
 
+// words is a short key as a row has it.
+func words(key []byte) (a, b, c uint64) {
+	n := len(key)
+	c = uint64(n) << sizeShift
+	switch {
+	case n > 16:
+		a, b = binary.LittleEndian.Uint64(key), binary.LittleEndian.Uint64(key[8:])
+		c |= binary.LittleEndian.Uint64(key[n-8:]) >> (8 * uint(24-n))
+	case n >= 8:
+		a = binary.LittleEndian.Uint64(key)
+		b = binary.LittleEndian.Uint64(key[n-8:]) >> (8 * uint(16-n))
+	case n >= 4:
+		a = uint64(binary.LittleEndian.Uint32(key))
+		a |= uint64(binary.LittleEndian.Uint32(key[n-4:])>>(8*uint(8-n))) << 32
+	case n > 0:
+		a = uint64(key[0]) | uint64(key[n/2])<<(8*uint(n/2)) | uint64(key[n-1])<<(8*uint(n-1))
+	}
+	return a, b, c
+}
+
 // all lists the rows in no useful order.
 func (k *keys) all() []uint32 {
-	rows := make([]uint32, len(k.rows))
+	rows := make([]uint32, k.count)
 	for i := range rows {
 		rows[i] = uint32(i)
 	}
@@ -190,7 +246,7 @@ func (k *keys) sorted(descending bool, limit int) []uint32 {
 		prefix uint64
 		row    uint32
 	}
-	entries := make([]entry, len(k.rows))
+	entries := make([]entry, k.count)
 	for i := range entries {
 		var p [8]byte
 		copy(p[:], k.key(uint32(i)))

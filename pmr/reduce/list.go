@@ -28,7 +28,7 @@ type listed struct {
 	kind   api.Kind
 }
 
-func newListColumn(m *memory) column { return &listColumn{raw: arena{mem: m}, mem: m} }
+func newListColumn(k *keys) column { return &listColumn{raw: arena{mem: k.mem}, mem: k.mem} }
 
 func (c *listColumn) add(row int, p *pair) error {
 	l := listed{seq: p.seq, num: p.num, row: uint32(row), bucket: p.bucket, kind: p.kind}

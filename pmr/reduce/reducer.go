@@ -10,13 +10,13 @@ import (
 type Reducer struct {
 	name     string
 	function string
-	column   func(*memory) column
+	column   func(*keys) column
 }
 
 // families lists the built-in reducers as messages do.
 var families = []struct {
 	name   string
-	column func(*memory) column
+	column func(*keys) column
 }{
 	{"sum", newSumColumn},
 	{"count", newCountColumn},
@@ -61,6 +61,10 @@ func Parse(name string) (Reducer, error) {
 
 // String is the name that Parse was given.
 func (r Reducer) String() string { return r.name }
+
+// Numeric reports whether the reducer works on numbers by their value, so that text which is a number is better
+// read as one.
+func (r Reducer) Numeric() bool { return r.name == "sum" || r.name == "min" || r.name == "max" }
 
 // Function is the module's function that has to reduce what a table of this reducer collects; empty for
 // the built-in reducers.

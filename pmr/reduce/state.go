@@ -61,7 +61,7 @@ func (t *Table) MergeState(b []byte) error {
 			break
 		}
 		last = key
-		t.column.readState(t.keys.row(key), r)
+		t.column.readState(int(t.keys.number(key)), r)
 		if r.err != nil {
 			t.err = atKey(r.err, key)
 			return t.err

@@ -9,19 +9,20 @@ import (
 
 // sumColumn adds i64 or f64 numbers, one type per key.
 //
-// An i64 sum is 128 bits wide: its low half is in low, its high half, which is nearly always 0, in high.
-// An f64 sum is an [exact]; low has its number. So sums do not depend on the order, and only their end is
-// checked for range.
+// An i64 sum is 128 bits wide: its low half is the row's number, its high half, which is nearly always 0, is
+// in high. An f64 sum is an [exact], and the row's number says which. So sums do not depend on the order, and
+// only their end is checked for range.
 type sumColumn struct {
 	single
-	low    []int64
+	keys   *keys
+	rows   int
 	high   map[uint32]int64 // sum = high*2^64 + low, low signed; never holds 0
 	kinds  []api.Kind       // empty as long as all rows are i64
 	floats []exact
 	mem    *memory
 }
 
-func newSumColumn(m *memory) column { return &sumColumn{high: map[uint32]int64{}, mem: m} }
+func newSumColumn(k *keys) column { return &sumColumn{keys: k, high: map[uint32]int64{}, mem: k.mem} }
 
 func (c *sumColumn) kind(row int) api.Kind {
 	if len(c.kinds) == 0 {
@@ -30,26 +31,27 @@ func (c *sumColumn) kind(row int) api.Kind {
 	return c.kinds[row]
 }
 
+// float is the sum of an f64 row.
+func (c *sumColumn) float(row int) *exact { return &c.floats[*c.keys.num(row)] }
+
 // begin makes a row of a kind with the sum 0.
 func (c *sumColumn) begin(kind api.Kind) {
 	if kind == api.KindFloat {
-		for len(c.kinds) < len(c.low) {
+		for len(c.kinds) < c.rows {
 			c.kinds = push(c.mem, c.kinds, api.KindInt)
 		}
-		c.kinds = push(c.mem, c.kinds, kind)
-		c.low = push(c.mem, c.low, int64(len(c.floats)))
+		*c.keys.num(c.rows) = int64(len(c.floats))
 		c.floats = push(c.mem, c.floats, exact{})
-		return
 	}
-	if len(c.kinds) > 0 {
+	if len(c.kinds) > 0 || kind == api.KindFloat {
 		c.kinds = push(c.mem, c.kinds, kind)
 	}
-	c.low = push(c.mem, c.low, 0)
+	c.rows++
 }
 
 // open makes sure that a row exists and is of a kind.
 func (c *sumColumn) open(row int, kind api.Kind) error {
-	if row == len(c.low) {
+	if row == c.rows {
 		c.begin(kind)
 		return nil
 	}
@@ -64,14 +66,17 @@ func mixed(reducer string, had, got api.Kind) error {
 		WithHint("emit values of one type for a key")
 }
 
-func (c *sumColumn) add(row int, p *pair) error {
-	if p.kind == api.KindInt && row < len(c.low) && len(c.kinds) == 0 { // nearly always so
-		a, b := c.low[row], int64(p.num)
-		if sum := a + b; (sum < a) == (b < 0) {
-			c.low[row] = sum
-			return nil
-		}
+// addQuick adds to a row that exists, if that is as simple as it nearly always is; else it does nothing.
+func (c *sumColumn) addQuick(row *keyRow, v int64) bool {
+	sum := row.num + v
+	if len(c.kinds) > 0 || (sum < v) != (row.num < 0) {
+		return false
 	}
+	row.num = sum
+	return true
+}
+
+func (c *sumColumn) add(row int, p *pair) error {
 	if p.kind == api.KindBytes {
 		return api.Errorf(api.CodeTypeMismatch, "sum takes numbers, got %s", p.describe()).
 			WithHint("emit the value as an i64 or f64, or use count, min, max or none")
@@ -87,7 +92,7 @@ func (c *sumColumn) add(row int, p *pair) error {
 		c.addInt(row, 0, int64(p.num))
 		return nil
 	}
-	f := &c.floats[c.low[row]]
+	f := c.float(row)
 	before := cap(f.words)
 	f.add(math.Float64frombits(p.num))
 	c.mem.used += int64(cap(f.words)-before) * 8
@@ -96,9 +101,9 @@ func (c *sumColumn) add(row int, p *pair) error {
 
 // addInt adds high*2^64 + low.
 func (c *sumColumn) addInt(row int, high, low int64) {
-	a := c.low[row]
-	sum := a + low
-	c.low[row] = sum
+	num := c.keys.num(row)
+	a, sum := *num, *num+low
+	*num = sum
 	switch { // a signed overflow carries or borrows
 	case low >= 0 && sum < a:
 		high++
@@ -116,7 +121,7 @@ func (c *sumColumn) addInt(row int, high, low int64) {
 }
 
 func (c *sumColumn) addExact(row int, x *exact) {
-	f := &c.floats[c.low[row]]
+	f := c.float(row)
 	before := cap(f.words)
 	f.merge(x)
 	c.mem.used += int64(cap(f.words)-before) * 8
@@ -130,9 +135,9 @@ func (c *sumColumn) merge(from column, rows []uint32) (int, error) {
 			return int(row), err
 		}
 		if kind == api.KindFloat {
-			c.addExact(int(row), &other.floats[other.low[j]])
+			c.addExact(int(row), other.float(j))
 		} else {
-			c.addInt(int(row), other.high[uint32(j)], other.low[j])
+			c.addInt(int(row), other.high[uint32(j)], *other.keys.num(j))
 		}
 	}
 	return 0, nil
@@ -140,7 +145,7 @@ func (c *sumColumn) merge(from column, rows []uint32) (int, error) {
 
 func (c *sumColumn) check(row int) error {
 	if c.kind(row) == api.KindFloat {
-		_, err := c.floats[c.low[row]].float()
+		_, err := c.float(row).float()
 		return err
 	}
 	if c.high[uint32(row)] != 0 {
@@ -151,11 +156,11 @@ func (c *sumColumn) check(row int) error {
 }
 
 func (c *sumColumn) value(it item) api.Value {
-	n := c.low[it.row]
-	if c.kind(int(it.row)) == api.KindInt {
-		return api.IntValue(n)
+	row := int(it.row)
+	if c.kind(row) == api.KindInt {
+		return api.IntValue(*c.keys.num(row))
 	}
-	f, _ := c.floats[n].float() // checked before
+	f, _ := c.float(row).float() // checked before
 	return api.FloatValue(f)
 }
 
@@ -167,12 +172,12 @@ const (
 )
 
 func (c *sumColumn) appendState(dst []byte, items []item) []byte {
-	row := items[0].row
-	n := c.low[row]
-	if c.kind(int(row)) == api.KindFloat {
-		return c.floats[n].appendState(append(dst, sumFloat))
+	row := int(items[0].row)
+	if c.kind(row) == api.KindFloat {
+		return c.float(row).appendState(append(dst, sumFloat))
 	}
-	if h := c.high[row]; h != 0 {
+	n := *c.keys.num(row)
+	if h := c.high[uint32(row)]; h != 0 {
 		return binary.AppendVarint(binary.AppendVarint(append(dst, sumWide), h), n)
 	}
 	return binary.AppendVarint(append(dst, sumInt), n)

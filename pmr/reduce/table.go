@@ -15,7 +15,7 @@ import (
 type Table struct {
 	reducer Reducer
 	limit   int64
-	keys    keys
+	keys    *keys
 	column  column
 	mem     *memory
 	pairs   uint64
@@ -29,11 +29,11 @@ const maxBytes = maxRows * int64(unsafe.Sizeof(keyRow{}))
 // NewTable makes an empty table. It fails beyond limitBytes of memory; 0 is no limit (of ours: 96 GiB). Arrays grow by
 // doubling, so that it may have allocated twice as much when it notices.
 func NewTable(r Reducer, limitBytes int64) *Table {
-	m := &memory{}
 	if limitBytes <= 0 || limitBytes > maxBytes {
 		limitBytes = maxBytes
 	}
-	return &Table{reducer: r, limit: limitBytes, keys: newKeys(m), column: r.column(m), mem: m}
+	k := newKeys(&memory{})
+	return &Table{reducer: r, limit: limitBytes, keys: k, column: r.column(k), mem: k.mem}
 }
 
 // StartBucket says that the pairs to come are of bucket b, numbered from 0. A bucket must not be split over
@@ -58,10 +58,15 @@ func (t *Table) Emit(flags uint32, key, value []byte) error {
 	if len(key) > buckets.MaxKey {
 		return t.failAt(api.Errorf(api.CodeRecordTooBig, "the key has %d bytes, the limit is %d", len(key), buckets.MaxKey), key)
 	}
-	if err := t.column.add(t.keys.row(key), p); err != nil {
+	return t.add(t.keys.number(key), key)
+}
+
+// add folds the present pair, which has been read, into a row.
+func (t *Table) add(row uint32, key []byte) error {
+	if err := t.column.add(int(row), &t.pair); err != nil {
 		return t.failAt(err, key)
 	}
-	p.seq++
+	t.pair.seq++
 	t.pairs++
 	if t.mem.used > t.limit {
 		return t.full()
@@ -91,7 +96,7 @@ func (t *Table) Merge(other *Table) error {
 	t.pairs += other.pairs
 	rows := make([]uint32, other.keys.len())
 	for j := range rows {
-		rows[j] = uint32(t.keys.row(other.keys.key(uint32(j))))
+		rows[j] = t.keys.number(other.keys.key(uint32(j)))
 	}
 	if row, err := t.column.merge(other.column, rows); err != nil {
 		t.err = atKey(err, t.keys.key(uint32(row)))

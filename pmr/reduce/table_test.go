@@ -393,3 +393,35 @@ func TestMemoryOfExactSumsIsCounted(t *testing.T) {
 		t.Errorf("%d keys take %d bytes more as f64 than as i64, want %d at least", keys, more, keys*(words+header))
 	}
 }
+
+// Every key takes its row of 32 bytes at least, and its slot of 8.
+func TestMemoryOfKeysIsCounted(t *testing.T) {
+	const keys = 10_000
+	table := newTable(t, "count")
+	for i := range keys {
+		if err := emit(table, fmt.Sprint(i), i64(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if table.Bytes() < keys*40 {
+		t.Errorf("%d keys take %d bytes", keys, table.Bytes())
+	}
+}
+
+// A count that would leave its range stays at the end of it, however often more is added.
+func TestCountLeavesItsRange(t *testing.T) {
+	state := func(count uint64) []byte {
+		b := append([]byte{StateVersion, 5}, "count"...)
+		b = append(b, 1, 1, 1, 'k') // one pair of one key
+		return binary.AppendUvarint(b, count)
+	}
+	table := newTable(t, "count")
+	for _, count := range []uint64{math.MaxInt64 - 1, 1, math.MaxInt64} {
+		if err := table.MergeState(state(count)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := table.Rows(ByKey, 0); api.CodeOf(err) != api.CodeOverflow {
+		t.Errorf("a count of 2^64: %v, want OVERFLOW", err)
+	}
+}
