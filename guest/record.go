@@ -1,16 +1,15 @@
 package guest
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
+	"unsafe"
 )
 
 // Record is one record of a bucket, or, in combine and reduce, one pair of a group. Its bytes are valid
 // until the function that got it returns; do not change them.
 type Record struct {
-	Key, Value []byte
-	flags      uint32
+	frame unsafe.Pointer // a whole one; a pointer, since Go copies larger structs by slow calls in WebAssembly
 }
 
 // Flags of frames, as in the guest ABI.
@@ -21,66 +20,80 @@ const (
 	flagFloat = 8
 )
 
+// Key is the record's key.
+func (r Record) Key() []byte {
+	n := load32(r.frame, 4)
+	return (*[maxBytes]byte)(unsafe.Add(r.frame, frameHeader))[:n:n]
+}
+
+// Value is the record's value.
+func (r Record) Value() []byte {
+	n := load32(r.frame, 8)
+	return (*[maxBytes]byte)(r.value())[:n:n]
+}
+
+// maxBytes is more than a guest's memory holds.
+const maxBytes = 1 << 30
+
+func (r Record) value() unsafe.Pointer {
+	return unsafe.Add(r.frame, frameHeader+int(load32(r.frame, 4)))
+}
+
 // First reports whether r is the first pair of its key (combine, reduce).
-func (r Record) First() bool { return r.flags&flagFirst != 0 }
+func (r Record) First() bool { return load32(r.frame, 0)&flagFirst != 0 }
 
 // Last reports whether r is the last pair of its key (combine, reduce). What is emitted for a key must be
 // emitted by then.
-func (r Record) Last() bool { return r.flags&flagLast != 0 }
+func (r Record) Last() bool { return load32(r.frame, 0)&flagLast != 0 }
 
 // Int is the value if it is an i64.
 func (r Record) Int() (v int64, ok bool) {
-	if r.flags&flagInt == 0 || len(r.Value) != 8 {
-		return 0, false
-	}
-	return int64(binary.LittleEndian.Uint64(r.Value)), true
+	bits, ok := r.number(flagInt)
+	return int64(bits), ok
 }
 
 // Float is the value if it is an f64.
 func (r Record) Float() (v float64, ok bool) {
-	if r.flags&flagFloat == 0 || len(r.Value) != 8 {
+	bits, ok := r.number(flagFloat)
+	return math.Float64frombits(bits), ok
+}
+
+func (r Record) number(flag uint32) (bits uint64, ok bool) {
+	if load32(r.frame, 0)&flag == 0 || load32(r.frame, 8) != 8 {
 		return 0, false
 	}
-	return math.Float64frombits(binary.LittleEndian.Uint64(r.Value)), true
+	return load64(r.value(), 0), true
 }
 
 const frameHeader = 12
 
 var errFrame = errors.New("guest: the batch ends within a frame")
 
-// cutRecord takes the first frame off a batch.
-func cutRecord(b []byte) (r Record, rest []byte, err error) {
+// firstFrame is the size of the first frame of a batch, or 0 if there is no whole one.
+func firstFrame(b []byte) int {
 	if len(b) < frameHeader {
-		return r, nil, errFrame
+		return 0
 	}
-	klen, vlen := uint64(binary.LittleEndian.Uint32(b[4:])), uint64(binary.LittleEndian.Uint32(b[8:]))
-	body := b[frameHeader:]
-	if klen+vlen > uint64(len(body)) {
-		return r, nil, errFrame
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	n := frameHeader + uint64(load32(p, 4)) + uint64(load32(p, 8))
+	if n > uint64(len(b)) {
+		return 0
 	}
-	r.flags = binary.LittleEndian.Uint32(b)
-	r.Key, r.Value = body[:klen:klen], body[klen:klen+vlen:klen+vlen]
-	return r, body[klen+vlen:], nil
+	return int(n)
 }
 
-// appendFrame appends the header and key of a frame whose value, of vlen bytes, follows.
-func appendFrame(dst []byte, flags uint32, key []byte, vlen int) []byte {
-	dst = binary.LittleEndian.AppendUint32(dst, flags)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(key)))
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(vlen))
-	return append(dst, key...)
-}
+func recordAt(b []byte) Record { return Record{unsafe.Pointer(unsafe.SliceData(b))} }
 
 // readParams takes the frames of pmr_init: name and value.
 func readParams(b []byte) (map[string]string, error) {
 	params := map[string]string{}
 	for len(b) > 0 {
-		r, rest, err := cutRecord(b)
-		if err != nil {
-			return nil, err
+		n := firstFrame(b)
+		if n == 0 {
+			return nil, errFrame
 		}
-		params[string(r.Key)] = string(r.Value)
-		b = rest
+		params[string(recordAt(b).Key())] = string(recordAt(b).Value())
+		b = b[n:]
 	}
 	return params, nil
 }

@@ -4,329 +4,257 @@ package examples
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
-	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
 	"github.com/pinion-mr/pinion/plugins"
-	"github.com/pinion-mr/pinion/plugins/builtin"
+	"github.com/pinion-mr/pinion/pmr/reduce"
 	"github.com/pinion-mr/pinion/wasmhost"
 )
 
-// lines is a source of the lines of a text, with keys 000000, 000001 and so on.
-type lines struct {
-	left [][]byte
-	next int
+// tableBytes is more than any example's table needs.
+const tableBytes = 64 << 20
+
+// split is one way to spread the records of an example.
+type split struct {
+	buckets int
+	batch   int // bytes
 }
 
-func (l *lines) Fill(dst []byte, limit int) ([]byte, int, error) {
-	n := 0
-	for len(l.left) > 0 && (n == 0 || len(dst)+buckets.FrameHeader+6+len(l.left[0]) <= limit) {
-		dst = buckets.AppendFrame(dst, 0, fmt.Appendf(nil, "%06d", l.next), l.left[0])
-		l.left = l.left[1:]
-		l.next++
-		n++
+// Each guest gives its example's rows, however many buckets there are, in whatever order they come and however
+// they are cut into batches.
+func TestExamples(t *testing.T) {
+	guests, err := filepath.Glob("*/*")
+	if err != nil || len(guests) == 0 {
+		t.Fatalf("no guests were found: %v", err)
 	}
-	return dst, n, nil
-}
-
-func linesOf(text []byte) *lines {
-	return &lines{left: bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))}
-}
-
-// rows adds up numbers and keeps raw values.
-type rows struct {
-	sums   map[string]int64
-	values []string
-}
-
-func (r *rows) Emit(flags uint32, key, value []byte) error {
-	switch flags {
-	case buckets.FlagInt:
-		r.sums[string(key)] += int64(binary.LittleEndian.Uint64(value))
-	case 0:
-		r.values = append(r.values, fmt.Sprintf("%s\t%s\n", key, value))
-	default:
-		return fmt.Errorf("flags %d", flags)
+	for _, guest := range guests {
+		if info, err := os.Stat(guest); err != nil || !info.IsDir() || filepath.Dir(guest) == "testdata" {
+			continue
+		}
+		t.Run(guest, func(t *testing.T) {
+			t.Parallel()
+			e, err := exampleOf(filepath.Dir(guest), filepath.Base(guest))
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := build(t, guest)
+			if _, err := plugins.Inspect(file, plugins.DefaultLimits()); err != nil {
+				t.Fatal(err)
+			}
+			for _, j := range e.jobs {
+				for _, s := range []split{{1, 64 << 10}, {2, 1}, {5, 100}} {
+					got, err := e.run(t, wasmhost.Config{BatchBytes: s.batch}, file, j, s.buckets)
+					if err != nil {
+						t.Fatalf("%s over %d buckets: %v", j.function, s.buckets, err)
+					}
+					if want := string(read(t, e.folder, j.expected)); got != want {
+						t.Errorf("%s over %d buckets, batches of %d bytes: got\n%s\nwant\n%s", j.function, s.buckets, s.batch, got, want)
+					}
+				}
+			}
+		})
 	}
-	return nil
 }
 
-func (r *rows) tsv() string {
-	out := slices.Clone(r.values)
-	for _, key := range slices.Sorted(maps.Keys(r.sums)) {
-		out = append(out, key+"\t"+strconv.FormatInt(r.sums[key], 10)+"\n")
-	}
-	return strings.Join(out, "")
-}
-
-func newRows() *rows { return &rows{sums: map[string]int64{}} }
-
-// start checks and compiles a module and makes an instance of it.
-func start(t *testing.T, config wasmhost.Config, file []byte, job wasmhost.Job) (*plugins.Manifest, *wasmhost.Instance) {
+// run does a job as an engine of two storages would: each maps its buckets with one instance, one of them in
+// ascending order and the other in descending, and combines; their states are merged and reduced.
+func (e *example) run(t *testing.T, config wasmhost.Config, file []byte, j job, n int) (string, error) {
 	t.Helper()
-	manifest, err := plugins.Inspect(file, plugins.DefaultLimits())
+	r, err := reduce.Parse(j.reduce)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
+	}
+	m := compile(t, config, file)
+	parts := spread(j.input.records(t, e.folder), n)
+	all := reduce.NewTable(r, tableBytes)
+	for storage := range 2 {
+		table, err := mapStorage(t, m, j, r, parts, storage)
+		if err != nil {
+			return "", err
+		}
+		state, err := table.AppendState(nil)
+		if err != nil {
+			return "", err
+		}
+		if err := all.MergeState(state); err != nil {
+			return "", err
+		}
+	}
+	if r.Function() != "" {
+		if all, err = group(t, m, j, r.Function(), all, "none", 0); err != nil {
+			return "", err
+		}
+	}
+	return tsv(all)
+}
+
+// spread puts records into buckets as the engine does, and into the order of keys.
+func spread(records []record, n int) [][]record {
+	parts := make([][]record, n)
+	for _, r := range records {
+		b := buckets.Of(r.key, n)
+		parts[b] = append(parts[b], r)
+	}
+	for _, part := range parts {
+		slices.SortStableFunc(part, func(a, b record) int { return bytes.Compare(a.key, b.key) })
+	}
+	return parts
+}
+
+// mapStorage maps the buckets of one of two storages: the even ones or the odd ones.
+func mapStorage(t *testing.T, m *wasmhost.Module, j job, r reduce.Reducer, parts [][]record, storage int) (*reduce.Table, error) {
+	t.Helper()
+	collected := r
+	if j.combine != "" {
+		collected, _ = reduce.Parse("none")
+	}
+	table := reduce.NewTable(collected, tableBytes)
+	in, err := instance(t, m, j)
+	if err != nil {
+		return nil, err
+	}
+	var mine []int
+	for b := storage; b < len(parts); b += 2 {
+		mine = append(mine, b)
+	}
+	if storage == 1 {
+		slices.Reverse(mine)
+	}
+	for _, b := range mine {
+		table.StartBucket(buckets.ID(b))
+		if _, err := in.Map(t.Context(), buckets.ID(b), &lines{left: parts[b]}, table); err != nil {
+			return nil, err
+		}
+	}
+	if j.combine == "" {
+		return table, nil
+	}
+	return group(t, m, j, j.combine, table, j.reduce, buckets.ID(storage))
+}
+
+// group runs a combine or reduce function over the pairs of a table.
+func group(t *testing.T, m *wasmhost.Module, j job, function string, pairs *reduce.Table, into string, b buckets.ID) (*reduce.Table, error) {
+	t.Helper()
+	r, err := reduce.Parse(into)
+	if err != nil {
+		return nil, err
+	}
+	in, err := instance(t, m, j)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := pairs.Grouped()
+	if err != nil {
+		return nil, err
+	}
+	out := reduce.NewTable(r, tableBytes)
+	out.StartBucket(b)
+	_, err = in.Group(t.Context(), function, groups, out)
+	return out, err
+}
+
+// instance makes one that is closed with the test.
+func instance(t *testing.T, m *wasmhost.Module, j job) (*wasmhost.Instance, error) {
+	t.Helper()
+	r, _ := reduce.Parse(j.reduce)
+	in, err := m.Instance(t.Context(), wasmhost.Job{Name: "example", Function: j.function, Params: j.params, Numeric: r.Numeric()})
+	if err == nil {
+		t.Cleanup(in.Close)
+	}
+	return in, err
+}
+
+// compiled keeps the compiled code of all tests of this run: guests in Go take seconds.
+var compiled string
+
+func TestMain(m *testing.M) {
+	var err error
+	if compiled, err = os.MkdirTemp("", "examples-"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(compiled)
+	os.Exit(code)
+}
+
+// compile makes a host for the module, both closed with the test.
+func compile(t *testing.T, config wasmhost.Config, file []byte) *wasmhost.Module {
+	t.Helper()
+	if config.CacheDir == "" {
+		config.CacheDir = compiled
 	}
 	h, err := wasmhost.New(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := h.Compile(t.Context(), manifest.Digest, file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := m.Instance(t.Context(), job)
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		in.Close()
-		m.Close()
 		if err := h.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	return manifest, in
-}
-
-func builtinFile(t *testing.T, name string) []byte {
-	t.Helper()
-	m, ok := builtin.Get(name)
-	if !ok {
-		t.Fatalf("no built-in module %s", name)
-	}
-	return m.File
-}
-
-// goModule builds the Go example with the installed toolchain.
-func goModule(t *testing.T) []byte {
-	t.Helper()
-	out := filepath.Join(t.TempDir(), "guest.wasm")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", out, "./wordcount-go")
-	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, text)
-	}
-	return read(t, out)
-}
-
-func read(t *testing.T, elems ...string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join(elems...))
+	m, err := h.Compile(t.Context(), plugins.Digest(file), file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	t.Cleanup(m.Close)
+	return m
 }
 
-// check runs a module over its folder's input, in batches of several sizes, and compares the rows.
-func check(t *testing.T, folder string, file []byte, params map[string][]byte) {
-	t.Helper()
-	for _, size := range []int{1, 100, 64 << 10} {
-		_, in := start(t, wasmhost.Config{BatchBytes: size}, file, wasmhost.Job{Name: folder, Params: params})
-		for _, b := range []buckets.ID{3, 1} { // an instance takes any bucket after any other
-			got := newRows()
-			figures, err := in.Map(t.Context(), b, linesOf(read(t, folder, "input.txt")), got)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := string(read(t, folder, "expected.tsv")); got.tsv() != want {
-				t.Errorf("batches of %d, bucket %d: got\n%s\nwant\n%s", size, b, got.tsv(), want)
-			}
-			if n := uint64(bytes.Count(read(t, folder, "input.txt"), []byte("\n"))); figures.Records != n {
-				t.Errorf("%d records were read, want %d", figures.Records, n)
-			}
-		}
-	}
-}
+// lines is a source of records.
+type lines struct{ left []record }
 
-func TestWordcount(t *testing.T) { check(t, "wordcount", builtinFile(t, "wordcount"), nil) }
-
-func TestGrep(t *testing.T) {
-	check(t, "grep", builtinFile(t, "grep"), map[string][]byte{"pattern": []byte("404"), "else": []byte("x")})
-}
-
-func TestWordcountInGo(t *testing.T) {
-	file := goModule(t)
-	check(t, "wordcount-go", file, nil)
-	manifest, in := start(t, wasmhost.Config{BatchBytes: 40}, file, wasmhost.Job{Name: "wordcount-go"})
-	if want := []string{"map", "reduce"}; !slices.Equal(manifest.Functions, want) {
-		t.Errorf("functions are %v, want %v", manifest.Functions, want)
-	}
-	got := newRows()
-	if _, err := in.Group(t.Context(), "reduce", &ones{keys: "aaabcc"}, got); err != nil {
-		t.Fatal(err)
-	}
-	if got.tsv() != "a\t3\nb\t1\nc\t2\n" {
-		t.Errorf("reduced to\n%s", got.tsv())
-	}
-}
-
-// ones is a source of groups: each byte of keys is a key with 1, and equal ones stand together.
-type ones struct {
-	keys string
-	next int
-}
-
-func (o *ones) Fill(dst []byte, limit int) ([]byte, int, error) {
+func (l *lines) Fill(dst []byte, limit int) ([]byte, int, error) {
 	n := 0
-	for o.next < len(o.keys) && (n == 0 || len(dst)+buckets.FrameHeader+9 <= limit) {
-		flags, at := buckets.FlagInt, o.next
-		if at == 0 || o.keys[at-1] != o.keys[at] {
-			flags |= buckets.FlagFirst
+	for ; len(l.left) > 0; l.left = l.left[1:] {
+		r := l.left[0]
+		if n > 0 && len(dst)+buckets.FrameHeader+len(r.key)+len(r.value) > limit {
+			break
 		}
-		if at == len(o.keys)-1 || o.keys[at+1] != o.keys[at] {
-			flags |= buckets.FlagLast
-		}
-		dst = buckets.AppendFrame(dst, flags, []byte(o.keys[at:at+1]), []byte{1, 0, 0, 0, 0, 0, 0, 0})
-		o.next++
+		dst = buckets.AppendFrame(dst, 0, r.key, r.value)
 		n++
 	}
 	return dst, n, nil
 }
 
-// What the guest splits eight bytes at a time is what Go splits one by one.
-func TestWordcountAgainstGo(t *testing.T) {
-	_, in := start(t, wasmhost.Config{}, builtinFile(t, "wordcount"), wasmhost.Job{})
-	alphabet := []byte(" \t\n\v\f\r\x00\x08\x0e\x1f!\x7f\x80\x85\x89\xa0\xffabcdefgh")
-	value := rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 60)
-	rapid.Check(t, func(rt *rapid.T) {
-		values := rapid.SliceOfN(value, 1, 5).Draw(rt, "values")
-		want := map[string]int64{}
-		for _, v := range values {
-			for _, w := range bytes.FieldsFunc(v, func(r rune) bool { return r == ' ' || r >= '\t' && r <= '\r' }) {
-				want[string(w)]++
-			}
-		}
-		got := newRows()
-		if _, err := in.Map(t.Context(), 0, &lines{left: values}, got); err != nil {
-			rt.Fatal(err)
-		}
-		if !maps.Equal(got.sums, want) {
-			rt.Fatalf("got %v, want %v", got.sums, want)
-		}
-	})
+func linesOf(values ...[]byte) *lines {
+	l := &lines{}
+	for i, v := range values {
+		l.left = append(l.left, record{fmt.Appendf(nil, "%06d", i), v})
+	}
+	return l
 }
 
-// The catalogue admits what the host supplies: this module imports all of it.
-func TestImportsAgree(t *testing.T) {
-	manifest, in := start(t, wasmhost.Config{}, read(t, "../../wasmhost/testdata/faults.wasm"), wasmhost.Job{Function: "echo"})
-	if len(manifest.Imports) != 12 || in.Broken() {
-		t.Errorf("imports are %v", manifest.Imports)
-	}
-}
-
-// Records of any size: larger than the input buffer that the guest begins with, and than its output block.
-func TestLargeRecords(t *testing.T) {
-	text := append(bytes.Repeat([]byte("word "), 300_000), bytes.Repeat([]byte("x"), 65_535)...)
-	_, in := start(t, wasmhost.Config{}, builtinFile(t, "wordcount"), wasmhost.Job{})
-	got := newRows()
-	if _, err := in.Map(t.Context(), 0, &lines{left: [][]byte{[]byte("word"), text, []byte("word")}}, got); err != nil {
-		t.Fatal(err)
-	}
-	if got.sums["word"] != 300_002 || got.sums[strings.Repeat("x", 65_535)] != 1 || len(got.sums) != 2 {
-		t.Errorf("%d words, of which word is %d", len(got.sums), got.sums["word"])
-	}
-	_, err := in.Map(t.Context(), 0, &lines{left: [][]byte{bytes.Repeat([]byte("x"), 65_536)}}, newRows())
-	if err == nil || !strings.Contains(err.Error(), "emitted a key of 65536 bytes; the limit is 65535") {
-		t.Errorf("a word that is longer than a key: %v", err)
-	}
-	for _, name := range []string{"wordcount", "grep"} {
-		_, in := start(t, wasmhost.Config{}, builtinFile(t, name), wasmhost.Job{Params: map[string][]byte{"pattern": []byte("zz")}})
-		_, err := in.Map(t.Context(), 0, &lines{left: [][]byte{make([]byte, 70<<20)}}, newRows())
-		if api.CodeOf(err) != api.CodeGuestFailed || !strings.Contains(err.Error(), "refused to allocate") {
-			t.Errorf("%s with a record of 70 MiB: %v", name, err)
-		}
-	}
-}
-
-func TestGrepPattern(t *testing.T) {
-	file := builtinFile(t, "grep")
-	for name, c := range map[string]struct {
-		params map[string][]byte
-		want   string
-	}{
-		"none":  {nil, "the parameter pattern is missing or empty: give -p pattern=TEXT"},
-		"empty": {map[string][]byte{"pattern": {}}, "missing or empty"},
-		"other": {map[string][]byte{"pattert": []byte("x"), "patterns": []byte("x")}, "missing or empty"},
-		"long":  {map[string][]byte{"pattern": make([]byte, 4097)}, "longer than 4096 bytes"},
-	} {
-		_, in := start(t, wasmhost.Config{}, file, wasmhost.Job{Params: c.params})
-		_, err := in.Map(t.Context(), 0, linesOf([]byte("a")), newRows())
-		var guest *wasmhost.GuestError
-		if !errors.As(err, &guest) || guest.Function != "pmr_init" || !strings.Contains(guest.Message, c.want) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	_, in := start(t, wasmhost.Config{}, file, wasmhost.Job{Params: map[string][]byte{"pattern": bytes.Repeat([]byte("ab"), 2048)}})
-	got := newRows()
-	in1 := bytes.Repeat([]byte("ab"), 2048)
-	if _, err := in.Map(t.Context(), 0, &lines{left: [][]byte{in1, in1[1:], append([]byte("aba"), in1...)}}, got); err != nil {
-		t.Fatal(err)
-	}
-	if len(got.values) != 2 {
-		t.Errorf("%d records of 2 were found", len(got.values))
-	}
-}
-
-func TestBuiltinModules(t *testing.T) {
-	for _, m := range builtin.All() {
-		if len(m.File) >= 16<<10 {
-			t.Errorf("%s has %d bytes; the limit is 16 KiB", m.Name, len(m.File))
-		}
-		if got, ok := builtin.Get(m.Name); !ok || got.Version != m.Version {
-			t.Errorf("Get(%s) = %v, %v", m.Name, got.Name, ok)
-		}
-		if err := errors.Join(plugins.CheckName(m.Name), plugins.CheckVersion(m.Version)); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, ok := builtin.Get("none"); ok {
-		t.Error("there is a module none")
-	}
-}
-
-// The modules in the repository are what their sources say.
-func TestModulesAreAssembled(t *testing.T) {
-	wat2wasm, err := exec.LookPath("wat2wasm")
+// tsv prints a table's rows as submit run --output tsv does.
+func tsv(table *reduce.Table) (string, error) {
+	rows, err := table.Rows(reduce.ByKey, 0)
 	if err != nil {
-		t.Skip("wat2wasm is not installed (Debian package wabt)")
+		return "", err
 	}
-	pairs := map[string]string{
-		"wordcount/wordcount.wat": "../../plugins/builtin/wordcount.wasm",
-		"grep/grep.wat":           "../../plugins/builtin/grep.wasm",
+	var out strings.Builder
+	for i := range rows.Len() {
+		row := rows.Row(i)
+		fmt.Fprintf(&out, "%s\t%s\n", escaped(string(row.Key)), escaped(row.Value.Text()))
 	}
-	for _, folder := range []string{"../../wasmhost/testdata", "../../plugins/testdata"} {
-		sources, err := filepath.Glob(filepath.Join(folder, "*.wat"))
-		if err != nil || len(sources) == 0 {
-			t.Fatalf("no sources in %s: %v", folder, err)
-		}
-		for _, s := range sources {
-			pairs[s] = strings.TrimSuffix(s, ".wat") + ".wasm"
-		}
-	}
-	for source, module := range pairs {
-		out := filepath.Join(t.TempDir(), "out.wasm")
-		if text, err := exec.CommandContext(t.Context(), wat2wasm, source, "-o", out).CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", source, err, text)
-			continue
-		}
-		if !bytes.Equal(read(t, out), read(t, module)) {
-			t.Errorf("%s is not what %s says: run make wasm", module, source)
+	return out.String(), nil
+}
+
+func escaped(text string) string {
+	var out strings.Builder
+	for i, r := range text {
+		switch {
+		case strings.ContainsRune("\\\t\n\r", r):
+			out.WriteString(map[rune]string{'\\': `\\`, '\t': `\t`, '\n': `\n`, '\r': `\r`}[r])
+		case r == '\uFFFD' && !strings.HasPrefix(text[i:], "\uFFFD"), r < ' ':
+			fmt.Fprintf(&out, `\x%02x`, text[i])
+		default:
+			out.WriteRune(r)
 		}
 	}
+	return out.String()
 }

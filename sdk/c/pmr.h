@@ -1,0 +1,358 @@
+// pmr.h is all that a Pinion guest in C or C++ needs. It asks for no libc. A guest that counts words:
+//
+//	#include "pmr.h"
+//
+//	PMR_FUNCTION(map, r) {                     // runs for each record r
+//		pmr_bytes word, text = r.value;
+//		while (pmr_word(&text, &word))
+//			pmr_emit_i64(word, 1);
+//	}
+//
+//	clang --target=wasm32 -nostdlib -O2 -mbulk-memory -msimd128 -Wl,--no-entry -o words.wasm words.c
+//
+// A job names one function of a module, map unless it says otherwise; any number of PMR_FUNCTIONs may be in
+// one file. Those that combine or reduce get the pairs of one key after another (pmr_first, pmr_last) and may
+// emit only that key. Nothing may be carried from one bucket to the next: if you keep something in static
+// variables, write void pmr_begin(void), which runs before each bucket and sets them back, and
+// void pmr_finish(void), which runs after its last record and may emit.
+#ifndef PMR_H
+#define PMR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __wasm_simd128__
+#include <wasm_simd128.h>
+#endif
+
+#ifdef __cplusplus
+#define PMR_C extern "C"
+#else
+#define PMR_C
+#endif
+#define PMR_EXPORT(name) PMR_C __attribute__((export_name(name)))
+#define PMR_IMPORT(name) PMR_C __attribute__((import_module("pmr1"), import_name(name)))
+
+// pmr_bytes is a part of the memory: len bytes at ptr, with no zero after them.
+typedef struct pmr_bytes {
+	const char *ptr;
+	uint32_t len;
+} pmr_bytes;
+
+// pmr_record is a record of the bucket or, in combine and reduce, a pair of a key. Its bytes are valid until
+// the function that got it returns.
+typedef struct pmr_record {
+	uint32_t flags;
+	pmr_bytes key, value;
+} pmr_record;
+
+enum { PMR_FIRST = 1, PMR_LAST = 2, PMR_I64 = 4, PMR_F64 = 8 };
+
+// PMR_FUNCTION(map, r) { ... } exports the function map, whose body runs for each record r of a batch.
+// Return ends the record, not the batch.
+#define PMR_FUNCTION(name, r)                                              \
+	static inline void pmr_each_##name(pmr_record r);                      \
+	PMR_EXPORT(#name) int32_t pmr_batch_##name(const char *p, uint32_t n) { \
+		for (const char *end = p + n; p < end;)                            \
+			pmr_each_##name(pmr_cut(&p));                                  \
+		return pmr_flush();                                                \
+	}                                                                      \
+	static inline void pmr_each_##name(pmr_record r)
+
+// Hooks: define them if you need them.
+PMR_C void pmr_begin(void) __attribute__((weak));  // before each bucket: set static variables back
+PMR_C void pmr_finish(void) __attribute__((weak)); // after the last record of each bucket: emit what was gathered
+
+// The host. Use the functions without "host" below.
+PMR_IMPORT("emit") void pmr_host_emit(const void *block, uint32_t len);
+PMR_IMPORT("emit_kv") void pmr_host_emit_kv(const char *key, uint32_t klen, const char *value, uint32_t vlen);
+PMR_IMPORT("emit_i64") void pmr_host_emit_i64(const char *key, uint32_t klen, uint64_t bits);
+PMR_IMPORT("emit_f64") void pmr_host_emit_f64(const char *key, uint32_t klen, double v);
+PMR_IMPORT("log") void pmr_host_log(int32_t level, const char *text, uint32_t len);
+PMR_IMPORT("count") void pmr_host_count(const char *name, uint32_t len, int64_t delta);
+PMR_IMPORT("fail") void pmr_host_fail(const char *text, uint32_t len);
+
+// ---- bytes
+
+// pmr_text is the bytes of a C string, without its zero.
+static inline pmr_bytes pmr_text(const char *s) {
+	pmr_bytes b = {s, 0};
+	while (s[b.len]) b.len++;
+	return b;
+}
+
+static inline bool pmr_equal(pmr_bytes a, pmr_bytes b) {
+	if (a.len != b.len) return false;
+	for (uint32_t i = 0; i < a.len; i++)
+		if (a.ptr[i] != b.ptr[i]) return false;
+	return true;
+}
+
+// pmr_compare orders bytes as the engine orders keys: below 0, 0 or above 0.
+static inline int pmr_compare(pmr_bytes a, pmr_bytes b) {
+	for (uint32_t i = 0; i < a.len && i < b.len; i++)
+		if (a.ptr[i] != b.ptr[i]) return (unsigned char)a.ptr[i] < (unsigned char)b.ptr[i] ? -1 : 1;
+	return a.len < b.len ? -1 : a.len > b.len;
+}
+
+// pmr_take cuts the first n bytes off b and returns them; all of b if it has fewer.
+static inline pmr_bytes pmr_take(pmr_bytes *b, uint32_t n) {
+	pmr_bytes head = {b->ptr, n < b->len ? n : b->len};
+	b->ptr += head.len;
+	b->len -= head.len;
+	return head;
+}
+
+// pmr_find is the place of the first c in b, or b.len.
+static inline uint32_t pmr_find(pmr_bytes b, char c) {
+	uint32_t i = 0;
+	while (i < b.len && b.ptr[i] != c) i++;
+	return i;
+}
+
+// pmr_field cuts the next field and the separator after it off rest: false when there is none left. An empty
+// last field is not one: "a,b," has two.
+static inline bool pmr_field(pmr_bytes *rest, char separator, pmr_bytes *field) {
+	if (rest->len == 0) return false;
+	*field = pmr_take(rest, pmr_find(*rest, separator));
+	pmr_take(rest, 1);
+	return true;
+}
+
+// pmr_parse_i64 reads a decimal number that is all of b: false if it is none, or leaves the range.
+static inline bool pmr_parse_i64(pmr_bytes b, int64_t *number) {
+	bool minus = b.len > 0 && b.ptr[0] == '-';
+	uint64_t n = 0, limit = (uint64_t)INT64_MAX + minus;
+	for (uint32_t i = minus; i < b.len; i++) {
+		uint32_t digit = (uint32_t)(b.ptr[i] - '0');
+		if (digit > 9 || n > (limit - digit) / 10) return false;
+		n = 10 * n + digit;
+	}
+	*number = (int64_t)(minus ? 0 - n : n);
+	return b.len > (uint32_t)minus;
+}
+
+// ---- records
+
+static inline bool pmr_first(pmr_record r) { return r.flags & PMR_FIRST; } // of its key
+static inline bool pmr_last(pmr_record r) { return r.flags & PMR_LAST; }   // of its key
+
+// pmr_fail ends the job with a message, and what it is about if that is not empty. It does not return.
+__attribute__((noreturn, noinline)) static void pmr_fail(const char *message, pmr_bytes about) {
+	static char line[1024];
+	pmr_bytes parts[] = {pmr_text(message), pmr_text(about.len ? ": " : ""), about};
+	uint32_t n = 0;
+	for (int i = 0; i < 3; i++)
+		for (uint32_t j = 0; j < parts[i].len && n < sizeof line; j++) line[n++] = parts[i].ptr[j];
+	pmr_host_fail(line, n);
+	__builtin_trap(); // not reached: the host has ended the call
+}
+
+// pmr_i64 and pmr_f64 are the number that is the value of a pair, in combine and reduce.
+static inline int64_t pmr_i64(pmr_record r) {
+	int64_t v;
+	if (!(r.flags & PMR_I64)) pmr_fail("pmr_i64: the value is no i64; the key is", r.key);
+	__builtin_memcpy(&v, r.value.ptr, 8);
+	return v;
+}
+
+static inline double pmr_f64(pmr_record r) {
+	double v;
+	if (!(r.flags & PMR_F64)) pmr_fail("pmr_f64: the value is no f64; the key is", r.key);
+	__builtin_memcpy(&v, r.value.ptr, 8);
+	return v;
+}
+
+// pmr_cut takes the first frame off a batch.
+static inline pmr_record pmr_cut(const char **p) {
+	uint32_t head[3]; // flags, klen, vlen
+	__builtin_memcpy(head, *p, sizeof head);
+	pmr_record r = {head[0], {*p + 12, head[1]}, {*p + 12 + head[1], head[2]}};
+	*p = r.value.ptr + head[2];
+	return r;
+}
+
+// ---- output, which is gathered and handed over in blocks of 64 KiB
+
+enum { PMR_BLOCK = 65536, PMR_SLACK = 16 };
+static char pmr_block[PMR_BLOCK + PMR_SLACK]; // short copies write up to 16 bytes
+static uint32_t pmr_used;
+static uintptr_t pmr_readable; // up to here memory can be read, whatever it is: short copies read 16 bytes
+
+static inline bool pmr_near(const char *p) { return (uintptr_t)p + PMR_SLACK <= pmr_readable; }
+
+// pmr_flush hands over what was emitted. PMR_FUNCTIONs do it at the end of each batch.
+__attribute__((noinline)) static int32_t pmr_flush(void) {
+	if (pmr_used > 0) pmr_host_emit(pmr_block, pmr_used);
+	pmr_used = 0;
+	return 0;
+}
+
+static inline void pmr_copy(char *to, pmr_bytes b) {
+	if (b.len <= PMR_SLACK && pmr_near(b.ptr))
+		__builtin_memcpy(to, b.ptr, PMR_SLACK);
+	else
+		__builtin_memcpy(to, b.ptr, b.len);
+}
+
+// pmr_frame puts a frame's header and key into the block and returns the place for its value. A frame that is
+// larger than a block goes to the host by itself, after what was emitted before: NULL.
+static inline char *pmr_frame(uint32_t flags, pmr_bytes key, uint32_t vlen) {
+	uint64_t size = (uint64_t)12 + key.len + vlen;
+	if (size > PMR_BLOCK - pmr_used) pmr_flush();
+	if (size > PMR_BLOCK) return NULL;
+	char *p = pmr_block + pmr_used;
+	uint32_t head[3] = {flags, key.len, vlen};
+	__builtin_memcpy(p, head, sizeof head);
+	pmr_copy(p + 12, key);
+	pmr_used += (uint32_t)size;
+	return p + 12 + key.len;
+}
+
+// pmr_emit emits a pair with a raw value; key and value are copied. A key has at most 65,535 bytes.
+static inline void pmr_emit(pmr_bytes key, pmr_bytes value) {
+	char *p = pmr_frame(0, key, value.len);
+	if (p)
+		pmr_copy(p, value);
+	else
+		pmr_host_emit_kv(key.ptr, key.len, value.ptr, value.len);
+}
+
+// pmr_emit_i64 and pmr_emit_f64 emit a pair with a number.
+static inline void pmr_emit_i64(pmr_bytes key, int64_t v) {
+	char *p = pmr_frame(PMR_I64, key, 8);
+	if (p)
+		__builtin_memcpy(p, &v, 8);
+	else
+		pmr_host_emit_i64(key.ptr, key.len, (uint64_t)v);
+}
+
+static inline void pmr_emit_f64(pmr_bytes key, double v) {
+	char *p = pmr_frame(PMR_F64, key, 8);
+	if (p)
+		__builtin_memcpy(p, &v, 8);
+	else
+		pmr_host_emit_f64(key.ptr, key.len, v);
+}
+
+// ---- sums: what has few keys is added up here before it is emitted
+
+enum { PMR_SLOTS = 8192 };
+typedef struct pmr_slot {
+	uint64_t key[2];
+	int64_t sum;
+	uint32_t full, len;
+} pmr_slot;
+static pmr_slot pmr_slots[PMR_SLOTS];
+static void (*pmr_drain)(void); // set by the first pmr_sum, so that guests without one have no table
+
+static inline void pmr_evict(pmr_slot *s) {
+	pmr_bytes key = {(const char *)s->key, s->len};
+	if (s->full) pmr_emit_i64(key, s->sum);
+	s->full = 0;
+}
+
+static void pmr_drain_slots(void) {
+	for (int i = 0; i < PMR_SLOTS; i++) pmr_evict(&pmr_slots[i]);
+}
+
+// pmr_sum is pmr_emit_i64 for jobs that sum: it adds up the numbers of a key and emits the sum when another
+// key needs its place, and at the end of the bucket. Not for combine and reduce. Keys of more than 16 bytes
+// are emitted as they come.
+static inline void pmr_sum(pmr_bytes key, int64_t v) {
+	uint64_t k[2] = {0, 0};
+	if (key.len > sizeof k) {
+		pmr_emit_i64(key, v);
+		return;
+	}
+	if (pmr_near(key.ptr)) {
+		__builtin_memcpy(k, key.ptr, sizeof k);
+		k[0] = key.len >= 8 ? k[0] : k[0] & ~(~0ull << 8 * key.len);
+		k[1] = key.len <= 8 ? 0 : key.len == 16 ? k[1] : k[1] & ~(~0ull << 8 * (key.len - 8));
+	} else {
+		__builtin_memcpy(k, key.ptr, key.len);
+	}
+	uint64_t hash = (k[0] ^ (k[1] * 0x9e3779b97f4a7c15ull) ^ key.len) * 0xff51afd7ed558ccdull;
+	pmr_slot *s = &pmr_slots[hash >> 51]; // of 2^13
+	int64_t sum;
+	if (s->full && s->key[0] == k[0] && s->key[1] == k[1] && s->len == key.len && !__builtin_add_overflow(s->sum, v, &sum)) {
+		s->sum = sum;
+		return;
+	}
+	pmr_drain = pmr_drain_slots;
+	pmr_evict(s);
+	s->key[0] = k[0], s->key[1] = k[1], s->len = key.len, s->sum = v, s->full = 1;
+}
+
+// ---- words
+
+static inline bool pmr_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+// pmr_word cuts the next word off text: bytes between ASCII white space (space, \t \n \v \f \r). False when
+// there is none left.
+static inline bool pmr_word(pmr_bytes *text, pmr_bytes *word) {
+	const char *p = text->ptr, *end = p + text->len;
+	while (p < end && pmr_space(*p)) p++;
+	word->ptr = p;
+	while (p < end && !pmr_space(*p)) p++;
+	word->len = (uint32_t)(p - word->ptr);
+	text->ptr = p;
+	text->len = (uint32_t)(end - p);
+	return word->len > 0;
+}
+
+// ---- the job
+
+#ifndef PMR_PARAMS
+#define PMR_PARAMS 4096 // bytes of the job's parameters; define it before the include to have more
+#endif
+static char pmr_params[PMR_PARAMS];
+static uint32_t pmr_params_len;
+
+// pmr_param is a parameter of the job; its ptr is NULL if it was not given.
+static inline pmr_bytes pmr_param(const char *name) {
+	for (const char *p = pmr_params; p < pmr_params + pmr_params_len;) {
+		pmr_record r = pmr_cut(&p);
+		if (pmr_equal(r.key, pmr_text(name))) return r.value;
+	}
+	pmr_bytes none = {NULL, 0};
+	return none;
+}
+
+// pmr_log writes a line to the job's log. pmr_count adds to a counter of the job.
+static inline void pmr_log(pmr_bytes text) { pmr_host_log(1, text.ptr, text.len); }
+static inline void pmr_count(const char *name, int64_t delta) { pmr_host_count(name, pmr_text(name).len, delta); }
+
+// ---- what the host calls
+
+static char *pmr_buffer; // at the end of the memory, or other memory was taken behind it
+static uintptr_t pmr_buffer_end;
+
+PMR_EXPORT("pmr_alloc") char *pmr_alloc(uint32_t len) {
+	const uint64_t page = 65536;
+	uint64_t end = (uint64_t)__builtin_wasm_memory_size(0) * page;
+	if (!pmr_buffer || pmr_buffer_end != end) pmr_buffer = (char *)(uintptr_t)end;
+	uint64_t need = (uint64_t)(uintptr_t)pmr_buffer + len;
+	if (need > end) {
+		if (__builtin_wasm_memory_grow(0, (need - end + page - 1) / page) == (size_t)-1) return NULL;
+		end += (need - end + page - 1) / page * page;
+	}
+	pmr_buffer_end = pmr_readable = (uintptr_t)end;
+	return pmr_buffer;
+}
+
+PMR_EXPORT("pmr_init") int32_t pmr_init(const char *params, uint32_t len) {
+	if (len > PMR_PARAMS) pmr_fail("pmr.h: the job's parameters do not fit: define a larger PMR_PARAMS", pmr_text(""));
+	__builtin_memcpy(pmr_params, params, len);
+	pmr_params_len = len;
+	if (pmr_begin) pmr_begin();
+	return 0;
+}
+
+PMR_EXPORT("pmr_end") int32_t pmr_end(void) {
+	if (pmr_finish) pmr_finish();
+	if (pmr_drain) pmr_drain();
+	return pmr_flush();
+}
+
+#endif
