@@ -56,6 +56,7 @@ func TestWrongUsage(t *testing.T) {
 		{"run a -p x", `-p "x" is not name=value`},
 		{"run a -p x=1 -p x=2", "-p x is given twice"},
 		{"run a --limit -1", "may not be negative"},
+		{"run a --on-error skip:0", `"skip:0" is not one of fail, skip, skip:N`},
 		{"run a --timeout soon", `--timeout "soon" is not a time`},
 		{"run none map", "MODULE none has no functions"},
 		{"export all", `export takes no argument, but was given "all"`},
@@ -178,7 +179,7 @@ func TestModuleCheck(t *testing.T) {
 }
 
 func TestNameOf(t *testing.T) {
-	for path, want := range map[string]string{"build/Word Count.wasm": "word-count", "m.wasm": "m", "_x.v2.wasm": "x-v2"} {
+	for path, want := range map[string]string{"build/Word Count.wasm": "word-count", "m.wasm": "m", "./map.go": "map", "../submit": "submit", ".": "submit", "_x.v2.wasm": "x-v2"} {
 		if got := nameOf(path); got != want {
 			t.Errorf("%s is named %s, want %s", path, got, want)
 		}

@@ -57,7 +57,7 @@ func (s *session) export(ctx context.Context, space, form string) error {
 		return err
 	}
 	defer client.Close()
-	return s.runJob(ctx, client, pinion.Job{Space: space, Reduce: "none", Sort: "key", Timeout: timeout}, out)
+	return s.runJob(ctx, client, pinion.Job{Space: space, Reduce: "none", Sort: "key", Timeout: timeout}, out, false)
 }
 
 // valueWriter prints the format lines.

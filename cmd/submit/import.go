@@ -211,7 +211,8 @@ type importer struct {
 	bar     *progress
 	note    func(format string, args ...any)
 
-	bad int // lines left out
+	line int // that is being read
+	bad  int // lines left out
 }
 
 // badLine is a line that is no record.
@@ -253,6 +254,7 @@ func (in *importer) file(ctx context.Context, item importItem, stdin io.Reader) 
 			return fmt.Errorf("%s: cannot be read beyond line %d: %w", item.name, lines.number-1, err)
 		}
 		if err == nil {
+			in.line = lines.number
 			err = in.record(f, line)
 		}
 		if err == nil {

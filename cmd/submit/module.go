@@ -22,80 +22,17 @@ const uploadPatience = 2 * time.Minute
 func (s *session) moduleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "module",
-		Short: "The catalogue of modules",
-		Long: "The catalogue of modules. Their bytes are stored once, by digest; a name has versions, which do not\n" +
-			"change. wordcount and grep are built in.",
-		Example: "  submit module check mine.wasm\n" +
+		Short: "Modules: to write, check and measure them, and the catalogue",
+		Long: "init, check and bench help to write a module; the others keep the cluster's catalogue. Bytes are stored\n" +
+			"once there, by digest; a name has versions, which do not change. wordcount and grep are built in.",
+		Example: "  submit module init --lang go words\n" +
+			"  submit module check mine.wasm\n" +
 			"  submit module add mine.wasm --reduce sum\n" +
 			"  submit module list",
 	}
-	cli.Group(cmd, s.moduleCheckCommand(), s.moduleAddCommand(), s.moduleListCommand(), s.moduleShowCommand(), s.moduleRemoveCommand())
+	cli.Group(cmd, s.moduleInitCommand(), s.moduleCheckCommand(), s.moduleBenchCommand(),
+		s.moduleAddCommand(), s.moduleListCommand(), s.moduleShowCommand(), s.moduleRemoveCommand())
 	return cmd
-}
-
-func (s *session) moduleCheckCommand() *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
-		Use:     "check FILE.wasm",
-		Short:   "Say what a module file is, or all that is wrong with it",
-		Long:    "Say what a module file is, or all that is wrong with it. No server is needed.",
-		Example: "  submit module check mine.wasm",
-		Args:    cli.WantArgs(1, 1, "a FILE"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := cli.OneOf("output", output, "text", "json"); err != nil {
-				return err
-			}
-			_, m, err := readModule(args[0])
-			if err != nil {
-				return s.printFaults(args[0], err)
-			}
-			if output == "json" {
-				return s.printJSON(map[string]any{
-					"digest": m.Digest, "size": m.Size, "kind": m.Kind, "functions": list(m.Functions), "imports": list(m.Imports),
-				})
-			}
-			return s.printFields([][2]string{
-				{"kind", string(m.Kind)},
-				{"functions", strings.Join(m.Functions, " ")},
-				{"imports", strings.Join(m.Imports, " ")},
-				{"memory", fmt.Sprintf("%s at the start", binaryCount(uint64(m.Memory.Min)*65_536))},
-				{"size", fmt.Sprintf("%d bytes", m.Size)},
-				{"digest", m.Digest},
-			})
-		},
-	}
-	cmd.Flags().StringVar(&output, "output", "text", "text, or json for one JSON object on stdout")
-	return cmd
-}
-
-// list is a list that JSON shows as [] if it is empty.
-func list(names []string) []string { return append([]string{}, names...) }
-
-func binaryCount(n uint64) string {
-	if n%(1<<20) == 0 && n > 0 {
-		return fmt.Sprintf("%d MiB", n>>20)
-	}
-	return fmt.Sprintf("%d KiB", n>>10)
-}
-
-// printFaults lists the faults of a module one a line, and returns the error of the command.
-func (s *session) printFaults(path string, err error) error {
-	if api.CodeOf(err) != api.CodeBadModule {
-		return err
-	}
-	e := api.AsError(err)
-	n := 0
-	for ; e.Details[fmt.Sprintf("fault.%d", n+1)] != ""; n++ {
-		s.note("%s: %s", path, e.Details[fmt.Sprintf("fault.%d", n+1)])
-	}
-	if n < 2 {
-		return err
-	}
-	hint := ""
-	if e.Hint != "" {
-		hint = " (" + e.Hint + ")"
-	}
-	return fmt.Errorf("%s cannot be used: %s%s", path, exactly(uint64(n), "fault"), hint)
 }
 
 func (s *session) printFields(fields [][2]string) error {
@@ -113,12 +50,14 @@ func (s *session) printFields(fields [][2]string) error {
 func (s *session) moduleAddCommand() *cobra.Command {
 	var name, reduce, output string
 	cmd := &cobra.Command{
-		Use:   "add FILE.wasm",
+		Use:   "add FILE",
 		Short: "Put a module into the catalogue",
-		Long: "Put a module into the catalogue, after checking it. Without --name it is called after its file; without\n" +
-			"a version it gets the next whole number. A version that exists with other bytes is refused.",
+		Long: "Put a module into the catalogue, after checking it. FILE is a .wasm file, or what run builds: a .go file,\n" +
+			"a folder with a Go program, a .wat file. Without --name it is called after FILE; without a version it gets\n" +
+			"the next whole number. A version that exists with other bytes is refused.",
 		Example: "  submit module add mine.wasm --reduce sum\n" +
-			"  submit module add build/out.wasm --name mine@1.2",
+			"  submit module add build/out.wasm --name mine@1.2\n" +
+			"  submit module add ./map.go --name words --reduce sum",
 		Args: cli.WantArgs(1, 1, "a FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.addModule(cmd.Context(), args[0], name, reduce, output)
@@ -141,7 +80,7 @@ func (s *session) addModule(ctx context.Context, path, name, reduce, output stri
 	if err != nil || ref.Digest != "" {
 		return cli.Usagef("--name %q is no NAME or NAME@VERSION: a name has 1 to 64 of a-z 0-9 _ -", name)
 	}
-	file, _, err := readModule(path)
+	file, err := s.readModule(ctx, path)
 	if err != nil {
 		return s.printFaults(path, err)
 	}
@@ -150,7 +89,7 @@ func (s *session) addModule(ctx context.Context, path, name, reduce, output stri
 		return err
 	}
 	defer done()
-	m, err := client.AddModule(ctx, ref.Name, ref.Version, reduce, file)
+	m, err := client.AddModule(ctx, ref.Name, ref.Version, reduce, file.bytes)
 	if err != nil {
 		return err
 	}
@@ -160,9 +99,17 @@ func (s *session) addModule(ctx context.Context, path, name, reduce, output stri
 	return s.printModule(m)
 }
 
-// nameOf makes a module's name of its file's.
+// nameOf makes a module's name of that of its file or folder.
 func nameOf(path string) string {
-	name := strings.ToLower(strings.TrimSuffix(filepath.Base(path), ".wasm"))
+	if whole, err := filepath.Abs(path); err == nil {
+		path = whole
+	}
+	name := filepath.Base(path)
+	switch ext := filepath.Ext(name); ext {
+	case ".wasm", ".go", ".wat":
+		name = strings.TrimSuffix(name, ext)
+	}
+	name = strings.ToLower(name)
 	name = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
 			return r

@@ -14,7 +14,6 @@ import (
 	"github.com/pinion-mr/pinion"
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/internal/cli"
-	"github.com/pinion-mr/pinion/plugins"
 )
 
 const (
@@ -27,6 +26,12 @@ type runOptions struct {
 	space, reduce, combine, mode, sort, output string
 	params                                     []string
 	limit, attempts                            int
+	onError                                    onErrorFlag
+	verbose                                    bool
+
+	local  localFlag
+	golden string
+	update bool
 }
 
 func (s *session) runCommand() *cobra.Command {
@@ -36,13 +41,25 @@ func (s *session) runCommand() *cobra.Command {
 		Short: "Run a module's function over all records of a space",
 		Long: `Run a module's function over all records of a space, reduce what it emits, and print the rows.
 
-MODULE is a name in the catalogue (its newest version), name@version, a digest, or a .wasm file, which is
-uploaded. Always there: wordcount splits values at white space and emits each word with a 1; grep emits the
-records whose value contains the text of -p pattern=TEXT (plain text, no expression). "none" passes the records through, to be reduced as they are.
+MODULE is a name in the catalogue (its newest version), name@version, a digest, or a file, which is uploaded:
+  mine.wasm   a module as it is
+  map.go, DIR a program that the installed Go builds: a reactor if it exports a function with go:wasmexport,
+              else a WASI command; without a go.mod, package guest is this program's own copy
+  mine.wat    what wat2wasm of WABT assembles
+Always there: wordcount splits values at white space and emits each word with a 1; grep emits the records whose
+value contains the text of -p pattern=TEXT (plain text, no expression). "none" passes the records through, to
+be reduced as they are.
 FUNCTION is the module's export to map with (default map).
 
 The job sees the records as they are at one log position, each exactly once. The last line on stderr says so:
   256/256 buckets on 3 storages, each exactly once, at log position 48113; 3.2 M records, 268 MB, 2.1 s, 1 attempt
+
+With --local the job runs over the records of files instead, here and without a server, by the code and
+within the limits of a storage. The files are read into memory, as import reads them (--local-format, --local-key),
+in 16 buckets; a key that is assigned is #FILE.LINE.BUCKET. The buckets are mapped twice, the second time backwards,
+each in an instance of its own and in smaller batches: if the answers differ, the guest carries state along, and
+the job fails. A failure names the line. --golden compares the rows with a file of tsv, prints how they differ,
+and then exits with 1.
 
 Outputs:
   table   columns, for people; the default on a terminal
@@ -54,14 +71,26 @@ UTF-8 are \xHH; table also has \u{H..} for characters that do not print. In JSON
 {"base64": ".."}. A key that the log assigned is #sequence.index.bucket; a key of yours that looks like one
 has a backslash before it in tsv and table. Integers keep all of their 64 bits.
 
+With --on-error skip:N the job goes on without the records at which the function fails, as long as they are at
+most N: of such a record nothing counts, and each is named on stderr with bucket, number, key and reason.
+
 Ctrl-C cancels the job.`,
 		Example: "  submit run wordcount --reduce sum --sort -value --limit 20\n" +
 			"  submit run grep -p pattern=ERROR --space logs --output tsv\n" +
-			"  submit run ./mine.wasm --reduce module --output ndjson > rows.ndjson",
-		Args: cli.WantArgs(1, 2, "a MODULE and perhaps a FUNCTION"),
-		RunE: func(cmd *cobra.Command, args []string) error { return s.run(cmd.Context(), o, args) },
+			"  submit run ./mine.wasm --reduce module --output ndjson > rows.ndjson\n" +
+			"  submit run ./map.go --reduce sum --local input.txt --golden expected.tsv",
+		Args: o.local.wantArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			args, files := o.local.split(args)
+			return s.run(cmd.Context(), o, args, files)
+		},
 	}
 	f := cmd.Flags()
+	o.local.register(f)
+	f.StringVar(&o.golden, "golden", "", "file of rows as tsv has them, which the answer must be")
+	f.BoolVar(&o.update, "update", false, "write the answer to the --golden file")
+	f.Var(&o.onError, "on-error", "about a record at which the function fails: fail the job, or skip up to N of them (default fail; N 100)")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "tell the work of the guests, too")
 	f.StringVar(&o.space, "space", "", "space to read (default \"default\")")
 	f.StringVar(&o.reduce, "reduce", "", "sum, count, min, max, none, module or module:NAME (default: the module's own)")
 	f.StringVar(&o.combine, "combine", "", "function of the module that combines each storage's output")
@@ -78,7 +107,7 @@ Ctrl-C cancels the job.`,
 func (o runOptions) job(args []string) (pinion.Job, error) {
 	job := pinion.Job{
 		Module: args[0], Combine: o.combine, Reduce: o.reduce, Space: o.space, Mode: o.mode, Sort: o.sort,
-		Limit: o.limit, Attempts: o.attempts,
+		Limit: o.limit, Attempts: o.attempts, OnError: o.onError.mode, MaxSkip: o.onError.max,
 	}
 	if len(args) > 1 {
 		job.Function = args[1]
@@ -98,6 +127,12 @@ func (o runOptions) job(args []string) (pinion.Job, error) {
 		if err := cli.OneOf("output", o.output, outputs...); err != nil {
 			return job, err
 		}
+	}
+	if o.update && o.golden == "" {
+		return job, cli.Usagef("--update writes the file of --golden, which is not given")
+	}
+	if o.golden != "" && o.output != "" {
+		return job, cli.Usagef("--golden compares the rows and prints none: --output has no meaning with it")
 	}
 	if o.limit < 0 || o.attempts < 0 {
 		return job, cli.Usagef("--limit and --attempts may not be negative")
@@ -125,7 +160,7 @@ func params(pairs []string) (map[string][]byte, error) {
 	return values, nil
 }
 
-func (s *session) run(ctx context.Context, o runOptions, args []string) error {
+func (s *session) run(ctx context.Context, o runOptions, args, files []string) error {
 	if err := s.options.Settle(); err != nil {
 		return err
 	}
@@ -136,17 +171,21 @@ func (s *session) run(ctx context.Context, o runOptions, args []string) error {
 	if job.Timeout, err = s.options.Timeout(jobTimeout); err != nil {
 		return err
 	}
-	var file []byte
+	items, err := o.local.items(files)
+	if err != nil {
+		return err
+	}
+	var file *moduleFile
 	if isFile(job.Module) {
-		if file, _, err = readModule(job.Module); err != nil {
-			return err
+		if file, err = s.readModule(ctx, job.Module); err != nil {
+			return s.printFaults(job.Module, err)
 		}
 	}
-	if o.output == "" {
-		o.output = "tsv"
-		if isTerminal(s.stdout) {
-			o.output = "table"
+	if o.local.given {
+		if file != nil {
+			job.Module = file.name
 		}
+		return folderHint(job.Module, s.runLocal(ctx, job, file, items, o))
 	}
 	client, err := s.dial(ctx)
 	if err != nil {
@@ -154,41 +193,39 @@ func (s *session) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	defer client.Close()
 	if file != nil {
-		if job.Module, err = client.UploadModule(ctx, file); err != nil {
+		if job.Module, err = client.UploadModule(ctx, file.bytes); err != nil {
 			return err
 		}
 	}
-	return s.runJob(ctx, client, job, newRowWriter(o.output, s.stdout))
+	return folderHint(job.Module, s.runJob(ctx, client, job, s.rowWriter(o), o.verbose))
 }
 
-// isFile tells a module's file from its name.
-func isFile(module string) bool {
-	return strings.HasSuffix(module, ".wasm") || strings.ContainsAny(module, `/\`)
+// folderHint helps a user who means a folder and has named a module.
+func folderHint(module string, err error) error {
+	if api.CodeOf(err) != api.CodeUnknownModule {
+		return err
+	}
+	if info, statErr := os.Stat(module); statErr != nil || !info.IsDir() {
+		return err
+	}
+	return api.AsError(err).WithHint("there is a folder of that name: to run the program in it, write ./%s", module)
 }
 
-// readModule reads a module's file and checks it as a router will.
-func readModule(path string) ([]byte, *plugins.Manifest, error) {
-	limits := plugins.DefaultLimits()
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, nil, err
+// rowWriter makes what prints the rows, or compares them.
+func (s *session) rowWriter(o runOptions) rowWriter {
+	switch {
+	case o.golden != "":
+		return newGoldenRows(s, o.golden, o.update)
+	case o.output != "":
+		return newRowWriter(o.output, s.stdout)
+	case isTerminal(s.stdout):
+		return newRowWriter("table", s.stdout)
 	}
-	if info.Size() > int64(limits.ModuleBytes) {
-		return nil, nil, fmt.Errorf("%s has %d bytes; a module may have %d", path, info.Size(), limits.ModuleBytes)
-	}
-	file, err := os.ReadFile(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	manifest, err := plugins.Inspect(file, limits)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return file, manifest, nil
+	return newRowWriter("tsv", s.stdout)
 }
 
 // runJob runs a job, prints its rows, and proves on stderr what they cover.
-func (s *session) runJob(ctx context.Context, client *pinion.Client, job pinion.Job, out rowWriter) error {
+func (s *session) runJob(ctx context.Context, client *pinion.Client, job pinion.Job, out rowWriter, verbose bool) error {
 	settings, err := client.Settings(ctx)
 	if err != nil {
 		return err
@@ -220,11 +257,20 @@ func (s *session) runJob(ctx context.Context, client *pinion.Client, job pinion.
 	if err := out.close(stats); err != nil {
 		return err
 	}
-	if job.Module != "" && job.Reduce == "" && stats.Reduce == "none" && stats.Rows > 0 {
-		s.note("no reduce was named: these are the pairs as the function emitted them (--reduce sum, count, min, max, ...)")
+	s.noteUnreduced(job, stats)
+	s.noteSkipped(stats)
+	if verbose {
+		s.noteFuel(stats)
 	}
 	s.printProof(result.Stats, settings.Buckets)
 	return nil
+}
+
+// noteUnreduced tells a user who named no reduce what the rows are then.
+func (s *session) noteUnreduced(job pinion.Job, stats api.JobStats) {
+	if job.Module != "" && job.Reduce == "" && stats.Reduce == "none" && stats.Rows > 0 {
+		s.note("no reduce was named: these are the pairs as the function emitted them (--reduce sum, count, min, max, ...)")
+	}
 }
 
 // printFailure writes what a failed guest left behind; the message itself follows.
@@ -244,13 +290,13 @@ func appendEscapedLines(text string) []byte {
 		if i > 0 {
 			out = append(out, '\n')
 		}
-		out = appendEscaped(out, []byte(line), printable)
+		out = appendEscaped(out, []byte(strings.ReplaceAll(line, "\t", "    ")), printable)
 	}
 	return out
 }
 
-// printProof writes the job's counters, and the line that says what the rows cover.
-func (s *session) printProof(st api.JobStats, n int) {
+// printCounters writes the job's counters.
+func (s *session) printCounters(st api.JobStats) {
 	var counters []string
 	for _, name := range slices.Sorted(maps.Keys(st.Counters)) {
 		text := appendEscaped(nil, []byte(name), printable)
@@ -259,7 +305,12 @@ func (s *session) printProof(st api.JobStats, n int) {
 	if len(counters) > 0 {
 		s.note("counters: %s", strings.Join(counters, " "))
 	}
-	s.note("%d/%d buckets on %s, each exactly once, at log position %d; %s, %s, %s, %s",
+}
+
+// printProof writes the job's counters, and the line that says what the rows cover.
+func (s *session) printProof(st api.JobStats, n int) {
+	s.printCounters(st)
+	s.note("%d/%d buckets on %s, each exactly once, at log position %d; %s, %s, %s, %s%s",
 		st.Buckets, n, count(uint64(st.Storages), "storage"), st.Cut, count(st.Records, "record"),
-		byteCount(st.Bytes), seconds(time.Duration(st.Millis)*time.Millisecond), count(uint64(st.Attempts), "attempt"))
+		byteCount(st.Bytes), seconds(time.Duration(st.Millis)*time.Millisecond), count(uint64(st.Attempts), "attempt"), skippedText(st))
 }
