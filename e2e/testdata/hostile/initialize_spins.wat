@@ -1,0 +1,6 @@
+;; _initialize never returns.
+(module
+  (memory (export "memory") 8)
+  (func (export "_initialize") (loop $again (br $again)))
+  (func (export "pmr_alloc") (param i32) (result i32) (i32.const 65536))
+  (func (export "map") (param i32 i32) (result i32) (i32.const 0)))

@@ -1,0 +1,7 @@
+;; The start function traps.
+(module
+  (memory (export "memory") 8)
+  (func $start unreachable)
+  (start $start)
+  (func (export "pmr_alloc") (param i32) (result i32) (i32.const 65536))
+  (func (export "map") (param i32 i32) (result i32) (i32.const 0)))
