@@ -13,11 +13,13 @@ GOLANGCI_VERSION := v2.15.0
 GOFUMPT_VERSION := v0.12.0
 GOVULNCHECK_VERSION := v1.9.0
 NATS_VERSION := v0.5.0
+ASSEMBLYSCRIPT_VERSION := 0.28.20
 
 GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION).installed
 GOFUMPT := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION).installed
 GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION).installed
 NATS := $(TOOLS)/nats-$(NATS_VERSION).installed
+ASC := $(TOOLS)/assemblyscript-$(ASSEMBLYSCRIPT_VERSION).installed
 
 # Further flags for go test, as in make test TESTFLAGS=-count=1.
 TESTFLAGS ?=
@@ -83,15 +85,16 @@ tidy-check: $(GOFUMPT) ## Check that make fmt would change nothing
 define each_wasm
 	{ find . -path './.?*' -prune -o -path '*/testdata/*.wat' -print; ls plugins/builtin/*.wasm; } | sort | while read -r name; do \
 		case "$$name" in \
-		*.wasm) wasm="$$name"; base="$$(basename "$$name" .wasm)"; wat="examples/wasm/$$base/$$base.wat";; \
+		*.wasm) wasm="$$name"; base="$$(basename "$$name" .wasm)"; wat="examples/wasm/$$base/wat/$$base.wat";; \
 		*) wat="$$name"; wasm="$${name%.wat}.wasm";; \
 		esac; \
 		$(1) \
 	done
 endef
 
-wasm: wat2wasm ## Assemble the committed guests from their sources
+wasm: wat2wasm ## Assemble the committed guests, and build the examples that the toolchains allow into bin/wasm
 	@$(call each_wasm, wat2wasm "$$wat" -o "$$wasm"; )
+	@examples/wasm/build.sh --all bin/wasm
 
 wasm-check: wat2wasm ## Check that the committed guests are what their sources say
 	@dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; \
@@ -100,12 +103,28 @@ wasm-check: wat2wasm ## Check that the committed guests are what their sources s
 		cmp "$$dir/out.wasm" "$$wasm" || { echo "$$wasm is not what $$wat says: run make wasm" >&2; exit 1; }; )
 
 wat2wasm:
-	@command -v wat2wasm >/dev/null && exit; \
+	@command -v wat2wasm >/dev/null || $(call install_packages,wabt)
+
+# What guests are compiled with, as Debian calls it. Tests skip what is missing, unless PINION_TOOLCHAINS=all.
+GUEST_PACKAGES := clang lld wasi-libc libclang-rt-dev-wasm32 rustc libstd-rust-dev-wasm32 wabt
+
+toolchains: $(ASC) ## Install what the guests of all languages are compiled with (Debian packages; AssemblyScript into .tools/)
+	@missing=""; for p in $(GUEST_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	[ -z "$$missing" ] || $(call install_packages,$$missing)
+
+$(ASC):
+	@command -v npm >/dev/null || $(call install_packages,nodejs npm)
+	npm install --no-save --no-audit --no-fund --silent --prefix $(TOOLS)/assemblyscript assemblyscript@$(ASSEMBLYSCRIPT_VERSION)
+	ln -sf assemblyscript/node_modules/.bin/asc $(TOOLS)/asc
+	@touch $@
+
+# install_packages installs packages where this is root's Debian, and else says what to install.
+install_packages = { \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends wabt; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1); \
 	else \
-		echo "wat2wasm is missing: install wabt, the WebAssembly Binary Toolkit" >&2; exit 1; \
-	fi
+		echo "install first, under the names that your system has for them:" $(1) >&2; exit 1; \
+	fi; }
 
 vuln: $(GOVULNCHECK) ## Look for known vulnerabilities in what is used (asks a database on the network)
 	$(TOOLS)/govulncheck ./...
@@ -159,4 +178,4 @@ clean: ## Remove what was built, and the tools
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo build test e2e-long race fuzz bench microbench arch lint fmt tidy-check wasm wasm-check wat2wasm vuln vuln-check check check-rest tools clean help
+.PHONY: demo build test e2e-long race fuzz bench microbench arch lint fmt tidy-check wasm wasm-check wat2wasm toolchains vuln vuln-check check check-rest tools clean help

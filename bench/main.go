@@ -1,16 +1,24 @@
-// Command bench measures the whole engine against what one would use instead, in one run, so that the ratios
-// mean something on a noisy machine:
+// Command bench measures the engine and its guests against what one would use instead, in one run, so that the
+// ratios mean something on a noisy machine. In the root of the repository:
 //
-//   - CPU seconds of the demo's job (words of the Go standard library) against an idiomatic Go program over
-//     the same lines in one file;
-//   - the median of a job over an empty space against a bare synced JetStream publish;
-//   - import against a bare synced JetStream publish of the same bytes.
+//	make bench                      # all sections, in some minutes
+//	make build && go run ./bench wordcount stops
 //
-// Started in the root of the repository after make build:
+// The sections:
 //
-//	make bench
+//	latency     the median of a job over an empty space against a bare synced JetStream publish
+//	imports     submit import against a bare synced JetStream publish of the same bytes
+//	job         CPU seconds of the demo's job (words of the Go standard library) against an idiomatic Go program
+//	            over the same lines in one file
+//	neighbours  jobs beside one that loops for ever, against the same jobs alone
+//	wordcount   word counts of one processor: guests in several languages, idiomatic Go, mawk
+//	frames      a guest that only walks its frames against a Go loop, one that splits words against native C
+//	metering    guests against what they are rewritten to
+//	stops       how long after its limit a guest is stopped that loops, grows or floods
+//	pauses      the garbage collector's pauses beside a guest that loops
 //
-// CPU time of the engine is read from /proc, so it is printed on Linux only.
+// Where a ratio has a goal it is printed, with PASS or "short of the goal". Guests whose toolchain is missing are
+// skipped. CPU time of the engine is read from /proc, so it is printed on Linux only.
 package main
 
 import (
@@ -22,6 +30,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -31,7 +40,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
+	err := run(ctx, os.Args[1:])
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -44,12 +53,44 @@ type bench struct {
 	dir    string // temporary
 	lines  string // file of all lines
 	bytes  int64  // of it
-	engine *devengine.Engine
-	client *pinion.Client
+	frames *corpus
+	guests map[string][]byte
+
+	engine   *devengine.Engine
+	client   *pinion.Client
+	imported time.Duration // what the import of the lines took; 0 before
 }
 
-func run(ctx context.Context) (err error) {
+// section is one measure.
+type section struct {
+	name   string
+	engine bool // it needs one
+	run    func(context.Context) error
+}
+
+func (b *bench) sections() []section {
+	return []section{
+		{"latency", true, b.latency},
+		{"imports", true, b.imports},
+		{"job", true, b.words},
+		{"neighbours", true, b.neighbours},
+		{"wordcount", false, b.wordcount},
+		{"frames", false, b.framesOnly},
+		{"metering", false, b.metering},
+		{"stops", false, b.stops},
+		{"pauses", false, b.pauses},
+	}
+}
+
+// run measures the sections named, or all.
+func run(ctx context.Context, names []string) (err error) {
 	b := &bench{}
+	sections := b.sections()
+	for _, name := range names {
+		if !slices.ContainsFunc(sections, func(s section) bool { return s.name == name }) {
+			return fmt.Errorf("there is no section %q", name)
+		}
+	}
 	if b.dir, err = os.MkdirTemp("", "pinion-bench-"); err != nil {
 		return err
 	}
@@ -59,21 +100,49 @@ func run(ctx context.Context) (err error) {
 	}
 	fmt.Printf("%s, %s/%s, %d CPUs; %.1f MB of lines; every JetStream write is synced\n\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), mb(b.bytes))
+	defer func() { err = errors.Join(err, b.stopEngine()) }()
+	for _, s := range sections {
+		if len(names) > 0 && !slices.Contains(names, s.name) {
+			continue
+		}
+		if s.engine {
+			err = b.startEngine(ctx)
+		} else {
+			err = b.stopEngine() // it would take part of the processors
+		}
+		if err == nil {
+			err = s.run(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) startEngine(ctx context.Context) (err error) {
+	if b.engine != nil {
+		return nil
+	}
 	cmd := exec.CommandContext(ctx, "bin/engine", "dev", "--dir", filepath.Join(b.dir, "data"), "--listen", "127.0.0.1:0", "--log", "warn")
 	if b.engine, err = devengine.Start(ctx, cmd, filepath.Join(b.dir, "engine.log")); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.engine.Stop()) }()
-	if b.client, err = pinion.Connect(ctx, pinion.Config{Server: b.engine.Server}); err != nil {
-		return err
+	b.client, err = pinion.Connect(ctx, pinion.Config{Server: b.engine.Server})
+	return err
+}
+
+func (b *bench) stopEngine() error {
+	if b.client != nil {
+		b.client.Close()
+		b.client = nil
 	}
-	defer b.client.Close()
-	for _, measure := range []func(context.Context) error{b.latency, b.imports, b.words} {
-		if err := measure(ctx); err != nil {
-			return err
-		}
+	if b.engine == nil {
+		return nil
 	}
-	return nil
+	err := b.engine.Stop()
+	b.engine = nil
+	return err
 }
 
 func mb(n int64) float64 { return float64(n) / 1e6 }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/pinion-mr/pinion/pmr/reduce"
+)
+
+// framesOnly compares a guest that only walks its frames with a Go loop over the same source, and one that splits
+// words with the same C compiled for this machine.
+func (b *bench) framesOnly(ctx context.Context) (err error) {
+	fmt.Println("frames only, one processor:")
+	c, err := b.corpus()
+	if err != nil {
+		return err
+	}
+	file, err := b.framesGuest(ctx)
+	if file == nil {
+		return err
+	}
+	host, closeHost, err := openHost(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeHost(&err)
+	m, err := load(ctx, host, file)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	const rounds = 7
+	var loop, walk, split cost
+	var total [3]uint64
+	for range rounds {
+		took, err := measure(ownCPU, func() error { total[0] = walkFrames(&cursor{of: c}); return nil })
+		if err != nil {
+			return err
+		}
+		loop = better(loop, took)
+		var table *reduce.Table
+		if took, table, err = mapCorpus(ctx, m, "walk", c); err != nil {
+			return err
+		}
+		walk, total[1] = better(walk, took), sumOf(table)
+		if took, table, err = mapCorpus(ctx, m, "split", c); err != nil {
+			return err
+		}
+		split, total[2] = better(split, took), sumOf(table)
+	}
+	native, words, err := b.native(ctx, c, "split", rounds)
+	if err != nil {
+		return err
+	}
+	if total[0] != total[1] || total[2] != words {
+		return fmt.Errorf("walked %d bytes of values in Go and %d in the guest; split %d in the guest and %d natively", total[0], total[1], total[2], words)
+	}
+	row("Go loop", loop, c.bytes, "", 0)
+	row("C guest that walks", walk, c.bytes, "the Go loop", times(walk, loop))
+	row("C that splits, native -O2", native, c.bytes, "", 0)
+	row("C guest that splits", split, c.bytes, "native", times(split, native))
+	atLeast("walking guest / Go loop, speed", times(walk, loop), 0.5)
+	atLeast("splitting guest / native, speed", times(split, native), 0.6)
+	allocations, batches, err := allocationsOf(func(c *corpus) error {
+		_, _, err := mapCorpus(ctx, m, "walk", c)
+		return err
+	}, c)
+	if err != nil {
+		return err
+	}
+	atMost(fmt.Sprintf("allocations of %d batches more", batches), float64(allocations), 0)
+	fmt.Println()
+	return nil
+}
+
+// allocationsOf is how many more allocations a run over all batches makes than one over a tenth of them.
+func allocationsOf(run func(*corpus) error, c *corpus) (more int64, batches int, err error) {
+	count := func(c *corpus) (n uint64) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err = run(c)
+		runtime.ReadMemStats(&after)
+		return after.Mallocs - before.Mallocs
+	}
+	small := c.part(10)
+	few := count(small)
+	if err != nil {
+		return 0, 0, err
+	}
+	many := count(c)
+	return int64(many) - int64(few), len(c.batches) - len(small.batches), err
+}
