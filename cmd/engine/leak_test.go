@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pinion-mr/pinion"
+	"github.com/pinion-mr/pinion/plugins/builtin"
 )
 
 // lineWait passes on the first line that begins with a prefix.
@@ -99,6 +101,7 @@ func runJobs(t *testing.T, server string) {
 	if err != nil || first.Stats.Records != 1000 {
 		t.Fatalf("%v, %+v", err, first)
 	}
+	runAddedModule(ctx, t, client)
 	warm := goleak.IgnoreCurrent()
 	var jobs sync.WaitGroup
 	for range 16 {
@@ -117,6 +120,28 @@ func runJobs(t *testing.T, server string) {
 	queue := goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*pullConsumer).fetch.func1")
 	if _, err := retryUntil(ctx, func() (struct{}, error) { return struct{}{}, goleak.Find(warm, queue) }); err != nil {
 		t.Errorf("after 80 jobs: %v", err)
+	}
+}
+
+// runAddedModule runs a module that this cluster has not seen before, which a child of this process has to
+// compile.
+func runAddedModule(ctx context.Context, t *testing.T, client *pinion.Client) {
+	t.Helper()
+	m, ok := builtin.Get("wordcount")
+	if !ok {
+		t.Fatal("there is no wordcount")
+	}
+	file := append(slices.Clone(m.File), 0, 3, 1, 'x', 0) // a section of no meaning, so that it is another module
+	digest, err := client.UploadModule(ctx, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := client.Run(ctx, pinion.Job{Module: digest, Reduce: "sum"})
+	if err != nil || result.Stats.Records != 1000 || result.Stats.Fuel == nil || result.Stats.Fuel.Total == 0 {
+		t.Errorf("%v, %+v", err, result)
+	}
+	if _, err := client.AddModule(ctx, "mine", "", "sum", file); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -293,6 +293,7 @@ type fakeMapper struct {
 	word func(ctx context.Context, word string, yield func(context.Context) error) error // called after a word was emitted
 	end  func(b buckets.ID) error                                                        // called after a bucket's last batch
 	load func(ctx context.Context, task node.Task) error                                 // called by Prepare
+	read int                                                                             // batches
 	open int                                                                             // guests and programs that are not closed
 }
 
@@ -355,7 +356,7 @@ func (g fakeGuest) Map(ctx context.Context, b buckets.ID, in node.Source, out no
 	}
 	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
 	fuel := uint64(0)
-	err = frames(in, func(f buckets.Frame) error {
+	err = frames(counted{in, g.m}, func(f buckets.Frame) error {
 		for _, word := range bytes.Fields(f.Value) {
 			if g.task.Function == "long" {
 				word = bytes.Repeat(word, 4)
@@ -386,6 +387,19 @@ func (g fakeGuest) Group(_ context.Context, _ string, in node.Source, out node.S
 		}
 		return out.Emit(f.Flags&buckets.FlagInt, f.Key, f.Value)
 	})
+}
+
+// counted counts a source's batches.
+type counted struct {
+	node.Source
+	m *fakeMapper
+}
+
+func (c counted) Fill(dst []byte, limit int) ([]byte, int, error) {
+	c.m.mu.Lock()
+	c.m.read++
+	c.m.mu.Unlock()
+	return c.Source.Fill(dst, limit)
 }
 
 func frames(in node.Source, fn func(buckets.Frame) error) error {

@@ -120,6 +120,26 @@ func TestTooManySkippedRecords(t *testing.T) {
 	}
 }
 
+// The record at which a large bucket fails is found without giving all of its records one by one.
+func TestAFailingRecordIsFoundCheaply(t *testing.T) {
+	bubble(t, 1, api.Settings{Buckets: 1}, func(t *testing.T, c *cluster) {
+		const total = 400 // of 2 KiB: a batch has 31
+		for range total - 1 {
+			c.put("", strings.Repeat("x", 2000))
+		}
+		c.put("", "bad")
+		c.mapper.onWord(failAtBad)
+		_, reply, err := c.job(skipping(1))
+		c.must(err)
+		if st := reply.Stats; len(st.Skipped) != 1 || st.Skipped[0].Record != total-1 {
+			t.Errorf("skipped %+v", st.Skipped)
+		}
+		if n := c.mapper.read; n > 3*(total/31+2)+32 {
+			t.Errorf("%d batches were read", n)
+		}
+	})
+}
+
 // Records are not skipped for ever, to be too many in the end.
 func TestSkippingEndsAtItsLimit(t *testing.T) {
 	bubble(t, 1, api.Settings{Buckets: 1}, func(t *testing.T, c *cluster) {
