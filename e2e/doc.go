@@ -16,6 +16,6 @@
 // condition is polled until it holds or its deadline is over, and then the test fails with the end of
 // every process's log.
 //
-// With go test -short only the first, light test runs. PINION_E2E=long runs the tests with ten times the
+// With go test -short only two light tests run. PINION_E2E=long runs the tests with ten times the
 // records and jobs.
 package e2e

@@ -15,9 +15,6 @@ import (
 // spinTime is the time that a job which never ends is given.
 const spinTime = 2500 * time.Millisecond
 
-// entryTime is that of modules that run for the first time, and are compiled in it.
-const entryTime = 5 * time.Second
-
 // spins are jobs that do not end by themselves, by whatever way the guest is entered.
 func spins() []attack {
 	spin := func(module, function, says string) attack {
@@ -30,9 +27,6 @@ func spins() []attack {
 		spin("init_spins", "", "pmr_init"),
 		spin("end_spins", "", "pmr_end"),
 		spin("command_spins", "", "map"),
-	}
-	for i := range list {
-		list[i].timeout = entryTime
 	}
 	for _, f := range []string{
 		"forever", "fib", "branches", "fills", "copies", "grows_memory", "grows_table", "randoms", "writes", "letters",
@@ -181,12 +175,15 @@ func (s *siege) oddities() []attack {
 func TestHostileGuests(t *testing.T) {
 	s := startSiege(t)
 	if testing.Short() {
-		s.wave(slices.Concat(spins()[:2], faults()[:3], s.oddities()[:1]))
+		some := slices.Concat(spins()[:2], faults()[:3], s.oddities()[:1])
+		s.warm(some)
+		s.wave(some)
 		s.wantUnharmed()
 		return
 	}
 	s.storm(s.oddities())
 	s.storm(faults())
+	s.warm(spins())
 	if long() {
 		s.storm(spins())
 	} else { // eight of different kinds at once
@@ -196,6 +193,7 @@ func TestHostileGuests(t *testing.T) {
 			}
 		}
 	}
+	s.runAgain()
 	s.wave(excesses())
 	s.wantUnharmed()
 }

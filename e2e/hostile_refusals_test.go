@@ -157,6 +157,38 @@ func bombs() []refusal {
 	}
 }
 
+// heavyweights are modules near the limits, each of which may be refused or run.
+func heavyweights() []refusal {
+	code := func(locals []byte, instructions []byte) func(*guestBinary) {
+		return func(g *guestBinary) { g.codes[1] = bodyOf(locals, instructions...) }
+	}
+	nested := func(n int, open ...byte) []byte {
+		return slices.Concat(bytes.Repeat(open, n), bytes.Repeat([]byte{0x0b}, n), []byte{0x41, 0, 0x0b})
+	}
+	return []refusal{
+		breach("9,999 blocks", code([]byte{0}, nested(9_999, 0x02, 0x40))),
+		breach("9,000 ifs and 1,000 locals", code(slices.Concat([]byte{1}, uleb(1000), []byte{0x7e}), nested(9_000, 0x41, 0, 0x04, 0x40))),
+		breach("49,000 locals", code(slices.Concat([]byte{1}, uleb(49_000), []byte{0x7e}), []byte{0x41, 0, 0x0b})),
+	}
+}
+
+// wantBounded demands that a file is refused, or runs, and neither takes long.
+func (s *siege) wantBounded(i int, r refusal) {
+	s.t.Helper()
+	began := time.Now()
+	name := fmt.Sprintf("heavy-%d", i)
+	_, err := s.client.AddModule(s.t.Context(), name, "", "", r.file)
+	if err == nil {
+		_, err = s.run(s.t.Context(), pinion.Job{Module: name, Reduce: "sum", Timeout: answerSoon})
+	}
+	if err != nil && api.CodeOf(err) != api.CodeBadModule {
+		s.t.Errorf("%s: %v", r.name, err)
+	}
+	if took := time.Since(began); took > refuseSoon+answerSoon {
+		s.t.Errorf("%s: it took %s", r.name, took)
+	}
+}
+
 // wantRefused demands that a file is refused by the catalogue and by a job that names its digest.
 func (s *siege) wantRefused(i int, r refusal) {
 	s.t.Helper()
@@ -200,6 +232,9 @@ func TestHostileModules(t *testing.T) {
 	s := startSiege(t)
 	for i, r := range slices.Concat(notModules(), breaches(), features(), bombs()) {
 		s.wantRefused(i, r)
+	}
+	for i, r := range heavyweights() {
+		s.wantBounded(i, r)
 	}
 	s.wantCount()
 	modules, err := s.client.Modules(t.Context())

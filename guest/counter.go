@@ -16,7 +16,7 @@ import (
 // Its zero value is ready to use. Use it in maps only: a combine or reduce must emit a key's sum while it
 // has the key.
 type Counter struct {
-	slots  *[slotCount]slot // one for each hash; nil before the first Add
+	slots  [slotCount]slot // one for each hash
 	filled [slotCount / 64]uint64
 }
 
@@ -38,33 +38,32 @@ type slot struct {
 }
 
 // Add adds n to the sum of a key.
+//
+// Conditions are joined by bits rather than by ||, since each jump costs, and is metered.
 func (c *Counter) Add(key []byte, n int64) {
-	size, p := len(key), unsafe.Pointer(unsafe.SliceData(key))
-	if uint(size-1) >= 8 || !padded(p) || c.slots == nil {
-		c.addAny(p, size, n)
+	size, p := uint64(len(key)), unsafe.Pointer(unsafe.SliceData(key))
+	if (size-1)>>3|foreign(p) != 0 { // not 1 to 8 bytes of the input
+		c.addAny(p, int(size), n)
 		return
 	}
 	first := load64(p, 0) & (^uint64(0) >> ((64 - 8*size) & 63))
-	h := hash(uint64(size), first, 0, 0, 0)
+	h := hash(size, first, 0, 0, 0)
 	s := &c.slots[h]
-	if s.size == uint64(size)+1 && s.first == first {
-		if sum := s.sum + n; (sum^s.sum)&(sum^n) >= 0 { // no overflow
-			s.sum = sum
-			return
-		}
+	sum := s.sum + n
+	overflow := uint64((sum^s.sum)&(sum^n)) >> 63
+	if (s.size^(size+1))|(s.first^first)|overflow != 0 {
+		c.replace(h, size, first, 0, 0, 0, n)
+		return
 	}
-	c.replace(h, uint64(size), first, 0, 0, 0, n)
+	s.sum = sum
 }
 
 // addAny is Add for any key, also one that is no part of the input.
 func (c *Counter) addAny(p unsafe.Pointer, size int, n int64) {
-	if c.slots == nil {
-		c.slots = new([slotCount]slot)
-	}
 	var first, last, second, before uint64
 	switch {
 	case size > maxKey:
-		EmitInt(unsafe.Slice((*byte)(p), size), n)
+		EmitInt(sliceAt(p, 0, size), n)
 		return
 	case size > 16:
 		first, last, second, before = load64(p, 0), load64(p, size-8), load64(p, 8), load64(p, size-16)
@@ -143,8 +142,6 @@ func (c *Counter) flush() {
 
 // forget is flush without emitting.
 func (c *Counter) forget() {
-	if c.slots != nil {
-		clear(c.slots[:])
-	}
+	clear(c.slots[:])
 	c.filled = [len(c.filled)]uint64{}
 }

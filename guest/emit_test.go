@@ -5,6 +5,7 @@ package guest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -115,22 +116,10 @@ func TestCounterAgainstMap(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if got := sums(rt, rows); !mapsEqual(got, want) || len(rows) > len(keys) {
+		if got := sums(rt, rows); !maps.Equal(got, want) || len(rows) > len(keys) {
 			rt.Fatalf("got %v, want %v", got, want)
 		}
 	})
-}
-
-func mapsEqual(a, b map[string]int64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if w, ok := b[k]; !ok || v != w {
-			return false
-		}
-	}
-	return true
 }
 
 func sums(t interface{ Fatal(...any) }, rows []string) map[string]int64 {
@@ -166,6 +155,33 @@ func TestCounterEvicts(t *testing.T) {
 				t.Fatalf("%s is %d", k, n)
 			}
 		}
+	}
+}
+
+// A key in the place of another one is told apart from it, also where one begins as the other.
+func TestCounterOfPrefixes(t *testing.T) {
+	var counter Counter
+	want := map[string]int64{}
+	var text strings.Builder
+	for i := range 100_000 {
+		key := fmt.Sprintf("o%07d", i*i%99_991)
+		for _, k := range []string{key + "x", key, key[:i%8], key + key + key} {
+			if k != "" {
+				want[k]++
+				text.WriteString(k + " ")
+			}
+		}
+	}
+	rows, err := Try(func(ptr, size uint32) uint32 {
+		for r := range Records(ptr, size) {
+			for w := range Words(r.Value()) {
+				counter.Add(w, 1)
+			}
+		}
+		return 0
+	}, nil, text.String())
+	if got := sums(t, rows); err != nil || !maps.Equal(got, want) || len(rows) == len(got) {
+		t.Errorf("%d sums of %d keys in %d rows differ, %v", len(got), len(want), len(rows), err)
 	}
 }
 

@@ -25,8 +25,12 @@ func alloc(size uint32) []byte {
 }
 
 // padded reports whether padding bytes from p on can be read, because p is in the input.
-func padded(p unsafe.Pointer) bool {
-	return uintptr(p)-uintptr(unsafe.Pointer(unsafe.SliceData(input))) < uintptr(len(input))
+func padded(p unsafe.Pointer) bool { return foreign(p) == 0 }
+
+// foreign is 0 if p is in the input, and 1 if it is not.
+func foreign(p unsafe.Pointer) uint64 {
+	at := uintptr(p) - uintptr(unsafe.Pointer(unsafe.SliceData(input)))
+	return uint64(at|(uintptr(len(input))-1-at)) >> 63 // one of them is negative
 }
 
 // OnBegin has f called before the first record of each bucket, with the job's parameters known: to read

@@ -9,46 +9,49 @@ import (
 // Words yields the parts of text between ASCII white space (space, \t, \n, \v, \f, \r), none of them empty.
 // They are slices of text; all other bytes, valid UTF-8 or not, belong to words.
 //
-// It finds white space in 64 bytes at once and has one branch per word, for Go's code for WebAssembly pays
-// for each jump: it is four times as fast as [bytes.Fields].
+// It finds white space in 64 bytes at once and jumps once per word: it is several times as fast as
+// [bytes.Fields].
 func Words(text []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		begin, inside := 0, uint64(0) // inside is 1 if a word began at begin and did not end yet
+		p := unsafe.Pointer(unsafe.SliceData(text))
+		begin, inside := 0, uint64(0) // inside is 1 if a word began at begin and goes on
 		for at := 0; at < len(text); at += 64 {
-			space := spaces(text[at:])
-			edges := space ^ (space<<1 | (1 - inside)) // first and last+1 of words, in turn
-			for edges != 0 {
-				i := at + bits.TrailingZeros64(edges)
-				edges &= edges - 1
-				if inside == 0 {
-					begin, inside = i, 1
-					continue
-				}
-				inside = 0
-				if !yield(text[begin:i:i]) {
+			space := spaces(unsafe.Add(p, at), len(text)-at)
+			edges := space ^ (space<<1 | (1 - inside))
+			starts, ends := edges&^space, edges&space
+			if inside == 0 {
+				begin = at + bits.TrailingZeros64(starts)
+				starts &= starts - 1
+			}
+			for ends != 0 {
+				end := at + bits.TrailingZeros64(ends)
+				ends &= ends - 1
+				if !yield(sliceAt(p, begin, end-begin)) {
 					return
 				}
+				begin = at + bits.TrailingZeros64(starts) // at or beyond the end of the block, if there is none
+				starts &= starts - 1
 			}
+			inside = 1 - space>>63
 		}
 		if inside == 1 {
-			yield(text[begin:])
+			yield(sliceAt(p, begin, len(text)-begin))
 		}
 	}
 }
 
-// spaces has a bit for each of the first 64 bytes of text that is white space; what is beyond its end is.
-func spaces(text []byte) uint64 {
-	p := unsafe.Pointer(unsafe.SliceData(text))
-	if len(text) >= 64 {
+// spaces has a bit for each of up to 64 bytes from p on that is white space; those beyond n bytes are.
+func spaces(p unsafe.Pointer, n int) uint64 {
+	if n >= 64 {
 		return spaces32(p) | spaces32(unsafe.Add(p, 32))<<32
 	}
 	if !padded(p) {
 		var whole [64]byte
-		copy(whole[:], text)
+		copy(whole[:], sliceAt(p, 0, n))
 		p = unsafe.Pointer(&whole)
 	}
-	m := ^uint64(0) << len(text)
-	if len(text) > 32 {
+	m := ^uint64(0) << (n & 63)
+	if n > 32 {
 		m |= spaces32(unsafe.Add(p, 32)) << 32
 	}
 	return m | spaces32(p)

@@ -56,6 +56,7 @@ build() {
 		(cd "$dir" && GOOS=wasip1 GOARCH=wasm GOFLAGS= go build -buildmode=c-shared -o "$out" .)
 		;;
 	assemblyscript)
+		need node "Debian: nodejs"
 		PATH="$here/../../.tools/assemblyscript/node_modules/.bin:$PATH" # where make toolchains puts asc
 		"$sdk/templates/assemblyscript/build.sh" "$dir"/*.ts "$out"
 		;;

@@ -17,6 +17,20 @@ import (
 	"github.com/pinion-mr/pinion/wasmhost"
 )
 
+// compiled is the folder where hosts keep compiled code, so that each guest is compiled once.
+var compiled string
+
+func TestMain(m *testing.M) {
+	var err error
+	if compiled, err = os.MkdirTemp("", "pinion-examples-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(compiled)
+	os.Exit(code)
+}
+
 // tableBytes is more than any example's table needs.
 const tableBytes = 64 << 20
 
@@ -170,25 +184,10 @@ func instance(t *testing.T, m *wasmhost.Module, j job) (*wasmhost.Instance, erro
 	return in, err
 }
 
-// compiled keeps the compiled code of all tests of this run: guests in Go take seconds.
-var compiled string
-
-func TestMain(m *testing.M) {
-	var err error
-	if compiled, err = os.MkdirTemp("", "examples-"); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(compiled)
-	os.Exit(code)
-}
-
 // compile makes a host for the module, both closed with the test.
 func compile(t *testing.T, config wasmhost.Config, file []byte) *wasmhost.Module {
 	t.Helper()
-	if config.CacheDir == "" {
-		config.CacheDir = compiled
-	}
+	config.CacheDir = compiled
 	h, err := wasmhost.New(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)

@@ -187,7 +187,7 @@ const batch = new Records();
 // is white space, and so is what is before the beginning, unless a word goes on there.
 function edges(p: usize, len: u32, inside: bool): u64 {
   let space: u64 = ~0;
-  if (len >= 64 || p + 64 <= <usize>memory.size() << 16) {
+  if (len >= 64 || readable(p, 64)) {
     space = spaces(p) | spaces(p + 16) << 16 | spaces(p + 32) << 32 | spaces(p + 48) << 48;
     if (len < 64) space |= ~(<u64>0) << len;
   } else {
@@ -207,7 +207,8 @@ function edges(p: usize, len: u32, inside: bool): u64 {
 
 const HEADER: u32 = 12, INT: u32 = 4, FLOAT: u32 = 8;
 
-// Frames are gathered here, and given to the host when it is full.
+// Frames are gathered here, and given to the host when it is full. Up to SLACK bytes behind a frame may be written.
+const SLACK: u32 = 16;
 let capacity: u32 = 64 << 10;
 let block: usize = heap.alloc(capacity);
 let filled: u32 = 0;
@@ -215,7 +216,7 @@ let filled: u32 = 0;
 // Emits a pair. Key and value are copied.
 export function emit(key: Slice, value: Slice): void {
   const p = frame(0, key.len, value.len);
-  memory.copy(p, key.ptr, key.len);
+  put(p, key);
   memory.copy(p + key.len, value.ptr, value.len);
 }
 
@@ -230,19 +231,33 @@ export function emitF64(key: Slice, value: f64): void {
 
 function emitNumber(flag: u32, key: Slice, bits: i64): void {
   const p = frame(flag, key.len, 8);
-  memory.copy(p, key.ptr, key.len);
+  put(p, key);
   store<i64>(p + key.len, bits);
+}
+
+// Copies a key. For most it is faster than memory.copy, which calls the host's.
+@inline function put(p: usize, key: Slice): void {
+  if (key.len <= 16 && readable(key.ptr, 16)) {
+    v128.store(p, v128.load(key.ptr));
+  } else {
+    memory.copy(p, key.ptr, key.len);
+  }
+}
+
+// Whether so many bytes can be read from p on, whatever they are.
+@inline function readable(p: usize, n: usize): bool {
+  return p + n <= <usize>memory.size() << 16;
 }
 
 // Makes room for a frame and writes its header. Returns where its key goes.
 function frame(flags: u32, klen: u32, vlen: u32): usize {
   const size = HEADER + klen + vlen;
-  if (filled + size > capacity) {
+  if (filled + size + SLACK > capacity) {
     flush();
-    if (size > capacity) {
+    if (size + SLACK > capacity) {
       heap.free(block);
-      capacity = size;
-      block = heap.alloc(size);
+      capacity = size + SLACK;
+      block = heap.alloc(capacity);
     }
   }
   const p = block + filled;
@@ -284,7 +299,7 @@ export function flush(): u32 {
         second = load<u64>(p, 8);
         before = load<u64>(p + len - 16);
       }
-    } else if (p + 8 <= <usize>memory.size() << 16) {
+    } else if (readable(p, 8)) {
       first = load<u64>(p) & (((<u64>1) << (len * 8)) - 1);
     } else {
       memory.copy(SCRATCH, p, len);
@@ -337,8 +352,6 @@ const SCRATCH = memory.data(8);
 
   emit(): void {
     const len = this.size - 1;
-    const room = max(16, len) - len;
-    if (filled + HEADER + len + 8 + room > capacity) flush();
     const p = frame(INT, len, 8);
     store<u64>(p, this.first);
     if (len > 16) {

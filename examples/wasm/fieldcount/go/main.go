@@ -32,40 +32,31 @@ func init() {
 //go:wasmexport map
 func count(ptr, size uint32) uint32 {
 	return guest.Batch(ptr, size, func(r guest.Record) error {
-		key, err := find(r.Value(), path)
-		if err != nil {
-			return err
-		}
-		if key == nil {
+		value, err := find(r.Value(), path)
+		switch {
+		case err != nil:
+			return fmt.Errorf("field %s: %w", strings.Join(path, "."), err)
+		case value == nil || value[0] == 'n':
 			guest.Count("missing", 1)
 			return nil
+		case value[0] == '"':
+			if value, err = unquote(value); err != nil {
+				return err
+			}
 		}
-		counts.Add(key, 1)
+		counts.Add(value, 1)
 		return nil
 	})
 }
 
-// find returns the value at a path, or nil.
-func find(text []byte, path []string) ([]byte, error) {
-	for _, name := range path {
-		var object map[string]json.RawMessage
-		if err := json.Unmarshal(text, &object); err != nil {
-			return nil, fmt.Errorf("%q of %q is looked for in what is no JSON object: %w", name, strings.Join(path, "."), err)
-		}
-		text = object[name]
-		if text == nil {
-			return nil, nil
-		}
+// unquote is the text of a JSON string.
+func unquote(s []byte) ([]byte, error) {
+	if inside := s[1 : len(s)-1]; !escaped(inside) {
+		return inside, nil
 	}
-	switch text[0] {
-	case 'n':
-		return nil, nil
-	case '"':
-		var s string
-		err := json.Unmarshal(text, &s)
-		return []byte(s), err
-	}
-	return text, nil
+	var text string
+	err := json.Unmarshal(s, &text)
+	return []byte(text), err
 }
 
 func main() {}
