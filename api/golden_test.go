@@ -81,7 +81,7 @@ func messages() []any {
 		PinReply{PMR: "p1", Storage: "s1", Incarnation: "i1", Buckets: []BucketPin{pin}, HasSpace: true},
 		MapRequest{
 			PMR: "p1", Job: "j1", Router: "r1", Module: "ab12", Name: "wordcount", Function: "map", Combine: "combine",
-			Reduce: "sum", Space: "default", Params: params, TimeoutMS: 59_000,
+			Reduce: "sum", Space: "default", Params: params, TimeoutMS: 59_000, JobTimeoutMS: 60_000,
 			OnError: "skip", MaxSkip: 7,
 		},
 		MapEnd{

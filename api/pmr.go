@@ -28,19 +28,20 @@ type PinReply struct {
 
 // MapRequest starts the map: subject storage.<id>.map. It is answered at once.
 type MapRequest struct {
-	PMR       string           `json:"pmr"`
-	Job       string           `json:"job"`
-	Router    string           `json:"router"`
-	Module    string           `json:"module,omitempty"` // sha256
-	Name      string           `json:"name,omitempty"`   // as the user called it, for messages
-	Function  string           `json:"function,omitempty"`
-	Combine   string           `json:"combine,omitempty"`
-	Reduce    string           `json:"reduce"`
-	Space     string           `json:"space"`
-	Params    map[string]Bytes `json:"params,omitempty"`
-	TimeoutMS int64            `json:"timeout_ms"` // what is left of the job's time
-	OnError   string           `json:"on_error,omitempty"`
-	MaxSkip   int              `json:"max_skip,omitempty"`
+	PMR          string           `json:"pmr"`
+	Job          string           `json:"job"`
+	Router       string           `json:"router"`
+	Module       string           `json:"module,omitempty"` // sha256
+	Name         string           `json:"name,omitempty"`   // as the user called it, for messages
+	Function     string           `json:"function,omitempty"`
+	Combine      string           `json:"combine,omitempty"`
+	Reduce       string           `json:"reduce"`
+	Space        string           `json:"space"`
+	Params       map[string]Bytes `json:"params,omitempty"`
+	TimeoutMS    int64            `json:"timeout_ms"`     // what is left of the job's time
+	JobTimeoutMS int64            `json:"job_timeout_ms"` // the whole of it, for messages
+	OnError      string           `json:"on_error,omitempty"`
+	MaxSkip      int              `json:"max_skip,omitempty"`
 }
 
 // MapEnd tells the router the end of a map: subject router.<id>.mapped. It is sent again until answered.

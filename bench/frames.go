@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/pinion-mr/pinion/pmr/reduce"
+	"github.com/pinion-mr/pinion/wasmhost"
 )
 
 // framesOnly compares a guest that only walks its frames with a Go loop over the same source, and one that splits
@@ -30,31 +30,30 @@ func (b *bench) framesOnly(ctx context.Context) (err error) {
 		return err
 	}
 	defer m.Close()
-	const rounds = 7
-	var loop, walk, split cost
-	var total [3]uint64
-	for range rounds {
-		took, err := measure(ownCPU, func() error { total[0] = walkFrames(&cursor{of: c}); return nil })
-		if err != nil {
-			return err
-		}
-		loop = better(loop, took)
-		var table *reduce.Table
-		if took, table, err = mapCorpus(ctx, m, "walk", c); err != nil {
-			return err
-		}
-		walk, total[1] = better(walk, took), sumOf(table)
-		if took, table, err = mapCorpus(ctx, m, "split", c); err != nil {
-			return err
-		}
-		split, total[2] = better(split, took), sumOf(table)
-	}
-	native, words, err := b.native(ctx, c, "split", rounds)
+	program, err := b.compileNative(ctx, c)
 	if err != nil {
 		return err
 	}
-	if total[0] != total[1] || total[2] != words {
-		return fmt.Errorf("walked %d bytes of values in Go and %d in the guest; split %d in the guest and %d natively", total[0], total[1], total[2], words)
+	var loop, walk, split, native cost
+	for range 7 {
+		took, walked := cost{}, uint64(0)
+		if took, err = measure(ownCPU, func() error { walked = walkFrames(&cursor{of: c}); return nil }); err != nil {
+			return err
+		}
+		loop = better(loop, took)
+		if took, err = mapAndCheck(ctx, m, "walk", c, walked); err != nil {
+			return err
+		}
+		walk = better(walk, took)
+		words := uint64(0)
+		if took, words, err = program.run(ctx, "split"); err != nil {
+			return err
+		}
+		native = better(native, took)
+		if took, err = mapAndCheck(ctx, m, "split", c, words); err != nil {
+			return err
+		}
+		split = better(split, took)
 	}
 	row("Go loop", loop, c.bytes, "", 0)
 	row("C guest that walks", walk, c.bytes, "the Go loop", times(walk, loop))
@@ -72,6 +71,18 @@ func (b *bench) framesOnly(ctx context.Context) (err error) {
 	atMost(fmt.Sprintf("allocations of %d batches more", batches), float64(allocations), 0)
 	fmt.Println()
 	return nil
+}
+
+// mapAndCheck is mapCorpus with a function whose answer is known.
+func mapAndCheck(ctx context.Context, m *wasmhost.Module, function string, c *corpus, want uint64) (cost, error) {
+	took, table, err := mapCorpus(ctx, m, function, c)
+	if err != nil {
+		return took, err
+	}
+	if got := sumOf(table); got != want {
+		return took, fmt.Errorf("%s in a guest counted %d, outside %d", function, got, want)
+	}
+	return took, nil
 }
 
 // allocationsOf is how many more allocations a run over all batches makes than one over a tenth of them.

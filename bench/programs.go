@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pinion-mr/pinion/buckets"
@@ -98,24 +96,27 @@ func (b *bench) mawk(ctx context.Context) (cost, error) {
 	return cost{cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), time.Since(began)}, nil
 }
 
-// native runs a function of testdata/frames.c, compiled for this machine, over a corpus. It returns the best of
-// some rounds, and what the function counted.
-func (b *bench) native(ctx context.Context, c *corpus, function string, rounds int) (cost, uint64, error) {
-	program, batches := filepath.Join(b.dir, "frames"), filepath.Join(b.dir, "batches")
-	cmd := exec.CommandContext(ctx, "clang", "-O2", "-o", program, "bench/testdata/frames.c")
+// native is testdata/frames.c, compiled for this machine, and a corpus in a file.
+type native struct{ program, batches string }
+
+func (b *bench) compileNative(ctx context.Context, c *corpus) (native, error) {
+	n := native{filepath.Join(b.dir, "frames"), filepath.Join(b.dir, "batches")}
+	cmd := exec.CommandContext(ctx, "clang", "-O2", "-o", n.program, "bench/testdata/frames.c")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return cost{}, 0, fmt.Errorf("clang: %w\n%s", err, out)
+		return n, fmt.Errorf("clang: %w\n%s", err, out)
 	}
-	if err := writeBatches(batches, c); err != nil {
-		return cost{}, 0, err
-	}
-	out, err := exec.CommandContext(ctx, program, function, batches, strconv.Itoa(rounds)).Output()
+	return n, writeBatches(n.batches, c)
+}
+
+// run runs a function of the program and returns the better of two rounds, and what it counted.
+func (n native) run(ctx context.Context, function string) (cost, uint64, error) {
+	out, err := exec.CommandContext(ctx, n.program, function, n.batches, "2").Output()
 	if err != nil {
-		return cost{}, 0, fmt.Errorf("%s: %w", program, err)
+		return cost{}, 0, fmt.Errorf("%s: %w", n.program, err)
 	}
 	var ns, total uint64
-	if _, err := fmt.Sscan(strings.TrimSpace(string(out)), &ns, &total); err != nil {
-		return cost{}, 0, fmt.Errorf("%s wrote %q: %w", program, out, err)
+	if _, err := fmt.Sscan(string(out), &ns, &total); err != nil {
+		return cost{}, 0, fmt.Errorf("%s wrote %q: %w", n.program, out, err)
 	}
 	return cost{cpu: time.Duration(ns), wall: time.Duration(ns)}, total, nil
 }

@@ -158,14 +158,14 @@ func TestCounterEvicts(t *testing.T) {
 	}
 }
 
-// A key in the place of another one is told apart from it, also where one begins as the other.
-func TestCounterOfPrefixes(t *testing.T) {
+// A key in the place of another one is told apart from it, also where they differ in one part only.
+func TestCounterOfLikeKeys(t *testing.T) {
 	var counter Counter
 	want := map[string]int64{}
 	var text strings.Builder
 	for i := range 100_000 {
 		key := fmt.Sprintf("o%07d", i*i%99_991)
-		for _, k := range []string{key + "x", key, key[:i%8], key + key + key} {
+		for _, k := range []string{key + "x", key, key[:i%8], "12345678" + key + "1234567812345678", "1234567812345678" + key + "12345678"} {
 			if k != "" {
 				want[k]++
 				text.WriteString(k + " ")

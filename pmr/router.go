@@ -229,6 +229,9 @@ func (r *Router) step(now time.Duration, ev Event) []Effect {
 		return r.mapEnded(now, ev)
 	case Collected:
 		if ev.Attempt == r.attempt && r.phase == Collecting {
+			if ev.Err != nil && ev.Err.Code == api.CodeTimeout {
+				return r.finish(ev.Err) // the reduce had the rest of the job's time
+			}
 			if ev.Err != nil {
 				return r.fail(now, ev.Err)
 			}

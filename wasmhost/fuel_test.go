@@ -26,21 +26,22 @@ func TestFloodsAreStopped(t *testing.T) {
 		"random", "iovecs_empty", "iovecs_large", "lines", "reads", "poll", "environ", "yield",
 	} {
 		t.Run(function, func(t *testing.T) {
-			in := instance(t, m, Job{Function: function})
-			const limit = 50 * time.Millisecond
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
-			began := time.Now()
-			_, err := in.Map(ctx, 3, records("a"), nowhere{})
-			took := time.Since(began)
 			want := function + " was stopped on bucket 3, record 0 of key \"k0\": exceeded its time limit"
-			if api.CodeOf(err) != api.CodeTimeout || !strings.Contains(err.Error(), want) {
-				t.Errorf("Map = %v", err)
-			}
-			if took > 5*time.Second { // 250 ms on a machine of one's own: make bench
-				t.Errorf("it took %v to stop it", took)
-			}
-			t.Logf("%v over the limit, %d steps", took-limit, in.meter.used())
+			stopped(t, want, func(ctx context.Context) error {
+				in, err := m.Instance(t.Context(), Job{Function: function})
+				if err != nil {
+					return err
+				}
+				defer in.Close()
+				_, err = in.Map(ctx, 3, records("a"), nowhere{})
+				deadline, _ := ctx.Deadline()
+				late := time.Since(deadline)
+				if late > 20*time.Second { // what it takes on a machine of one's own: make bench
+					t.Errorf("it took %v to stop it", late)
+				}
+				t.Logf("%v over the limit, %d steps", late, in.meter.used())
+				return err
+			})
 		})
 	}
 }

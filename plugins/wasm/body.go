@@ -60,11 +60,24 @@ func (r *reader) body() {
 	if index < len(r.m.Funcs) {
 		locals += uint64(len(r.m.typeOf(r.m.Funcs[index]).Params))
 	}
-	r.instructions(locals)
+	last := &r.m.Bodies[len(r.m.Bodies)-1]
+	r.instructions(last, locals)
+	r.weigh(last, locals)
 }
 
+// weigh bounds what compiling costs: a compiler looks at each local where paths meet, and ours takes time
+// that grows with the square of the number of such places.
+func (r *reader) weigh(b *Body, locals uint64) {
+	b.Weight = b.Instructions + b.Joins*int(locals) + b.Joins*b.Joins/joinsSquared
+	if r.weight += b.Weight; r.err == nil && r.weight > r.bounds.Weight {
+		r.fail(b.Offset, "it")
+	}
+}
+
+const joinsSquared = 50
+
 // instructions checks those of one function, up to its end.
-func (r *reader) instructions(locals uint64) {
+func (r *reader) instructions(b *Body, locals uint64) {
 	r.frames = append(r.frames[:0], frame{opBlock})
 	for len(r.frames) > 0 && r.err == nil {
 		if r.left() == 0 {
@@ -75,7 +88,17 @@ func (r *reader) instructions(locals uint64) {
 		if r.err != nil {
 			return
 		}
+		b.Instructions++
 		r.nesting(in)
+		b.Nesting = max(b.Nesting, len(r.frames)-1)
+		switch in.op {
+		case opBlock, opIf, opElse, opBrIf:
+			b.Joins++
+		case opLoop:
+			b.Joins += 4
+		case opBrTable:
+			b.Joins += len(r.targets)
+		}
 		r.indexes(in, locals)
 	}
 	if r.err == nil && r.left() > 0 {

@@ -24,7 +24,7 @@ type Bounds struct {
 	Nesting    int // blocks in blocks
 	Targets    int // of one br_table
 	AllTargets int // of all br_table
-	Weight     int // of one function, see [Body.Weight]
+	Weight     int // of all functions
 }
 
 // DefaultBounds are those of [Read].
@@ -33,6 +33,6 @@ func DefaultBounds() Bounds {
 		Size: 32 << 20, Sections: 1_000, Types: 100_000, Imports: 10_000, Functions: 200_000, Exports: 100_000,
 		Segments: 1_000_000, Elements: 1_000_000, Arity: 1_000, Tables: 16, Globals: 100_000, Name: 10_000, Names: 4 << 20,
 		Locals: 50_000, AllLocals: 5_000_000, Body: 8 << 20, Nesting: 10_000, Targets: 65_536, AllTargets: 1_000_000,
-		Weight: 100_000_000,
+		Weight: 30_000_000,
 	}
 }

@@ -45,9 +45,10 @@ type charger struct {
 
 // chargedBlock is a block that is being rewritten.
 type chargedBlock struct {
-	added   int // blocks that were put around it
-	all     int // that were put around it and those around it
-	carries int // values that a branch to it takes along
+	added   int   // blocks that were put around it
+	all     int   // that were put around it and those around it
+	carries int   // values that a branch to it takes along
+	steps   int64 // of a loop that is left for the host
 }
 
 func (c *charger) function(i int) {
@@ -221,7 +222,7 @@ func (c *charger) loop(in instruction) {
 	}
 	b := chargedBlock{carries: c.arity(in, true)}
 	if !shape.params {
-		b.added = 3
+		b.added, b.steps = 3, max(c.survey.regions[c.regions].steps, 1)
 		blockType := c.d.b[in.at+1 : in.end]
 		c.out = append(append(c.out, byte(opBlock)), blockType...)
 		c.out = append(append(c.out, byte(opLoop)), blockType...)
@@ -248,6 +249,7 @@ func (c *charger) end(in instruction) {
 		c.put(opBr, 2)
 		c.plain(opEnd)
 		c.tick()
+		c.take(-b.steps) // the loop takes them again
 		c.put(opBr, 0)
 		c.plain(opEnd, opEnd)
 	}
@@ -258,7 +260,9 @@ func (c *charger) end(in instruction) {
 }
 
 // outside reports whether a label is outside of the loops that keep the fuel in a local.
-func (c *charger) outside(label uint32) bool { return c.inner > 0 && len(c.blocks)-1-int(label) < c.inner }
+func (c *charger) outside(label uint32) bool {
+	return c.inner > 0 && len(c.blocks)-1-int(label) < c.inner
+}
 
 // depth is a label's number with the blocks that were added on the way.
 func (c *charger) depth(label uint32) uint64 {

@@ -113,6 +113,7 @@ type reader struct {
 	funcs   int // declared by the function section
 	data    int // declared by the data count section; -1 if there is none
 	locals  uint64
+	weight  int // of all functions
 	branch  int // targets of all br_table
 	strings int // bytes of all names
 	items   int // elements of all segments

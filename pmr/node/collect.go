@@ -130,7 +130,7 @@ func (j *job) runReduce(ctx context.Context, function string, pairs, out *reduce
 	defer cancel()
 	program, err := j.r.ports.Mapper.Prepare(ctx, Task{
 		Job: j.id, Digest: j.module.Digest, Name: j.moduleName(), Function: function, Params: rawParams(j.req.Params),
-		Timeout: left, Log: j.r.logger.With("job", j.id, "module", j.req.Module),
+		Timeout: j.timeout, Log: j.r.logger.With("job", j.id, "module", j.req.Module),
 	})
 	if err != nil {
 		return err
@@ -181,6 +181,8 @@ func (j *job) fetchPiece(ctx context.Context, end api.MapEnd, cursor uint64) (ap
 		return j.r.ports.Peers.Request(ctx, "storage."+end.Storage+".fetch", req, &reply)
 	})
 	switch {
+	case api.CodeOf(err) == api.CodeTimeout && ctx.Err() == nil: // the storage is gone, the job's time is not over
+		return nil, api.Errorf(api.CodeLost, "storage %s does not give its output: %v", end.Storage, err)
 	case err != nil:
 		return nil, err
 	case xxhash.Sum64(reply.Data) != reply.Checksum || len(reply.Data) == 0 || reply.Size != end.Size:

@@ -244,7 +244,7 @@ func (j *job) mapRequest(pmrID string) api.MapRequest {
 	return api.MapRequest{
 		PMR: pmrID, Job: j.id, Router: j.r.ID(), Module: j.module.Digest, Name: j.moduleName(), Function: j.req.Function,
 		Combine: j.req.Combine, Reduce: j.reducer.String(), Space: j.req.Space, Params: j.req.Params,
-		TimeoutMS: max(1, (j.timeout - time.Since(j.began)).Milliseconds()), OnError: j.req.OnError, MaxSkip: j.req.MaxSkip,
+		TimeoutMS: max(1, (j.timeout - time.Since(j.began)).Milliseconds()), JobTimeoutMS: j.timeout.Milliseconds(), OnError: j.req.OnError, MaxSkip: j.req.MaxSkip,
 	}
 }
 

@@ -84,7 +84,7 @@ func once(load func() (Program, error)) func() (Program, error) {
 func (s *Storage) prepare(ctx context.Context, req api.MapRequest, log *slog.Logger) (Program, error) {
 	return s.ports.Mapper.Prepare(ctx, Task{
 		Job: req.Job, Digest: req.Module, Name: req.Name, Function: req.Function, Params: rawParams(req.Params),
-		Timeout: time.Duration(req.TimeoutMS) * time.Millisecond, Numeric: isNumeric(req.Reduce),
+		Timeout: time.Duration(req.JobTimeoutMS) * time.Millisecond, Numeric: isNumeric(req.Reduce),
 		Log: log.With("job", req.Job, "module", req.Name),
 	})
 }

@@ -156,6 +156,8 @@ func (w *worker) locate(ctx context.Context, b buckets.ID, failed *source, first
 		switch {
 		case ctx.Err() != nil || in == nil:
 			return nil, first
+		case err != nil && !userFault(err):
+			return nil, first // that is of this run alone
 		case err != nil && in.atRecord():
 			return in, err
 		case from == 0 && err != nil:

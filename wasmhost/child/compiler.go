@@ -231,7 +231,7 @@ func (c *Compiler) explain(cmd *exec.Cmd, a answer, words string, err error) err
 	switch {
 	case c.killedAtCPU(state):
 		return limitError("compile_cpu", c.cpu().String(), "compiling took more processor time than")
-	case a.NoMemory, strings.Contains(words, "out of memory"), strings.Contains(words, "cannot allocate memory"), strings.Contains(words, "failed to create new OS thread"):
+	case a.NoMemory, strings.Contains(words, "out of memory"), strings.Contains(words, "cannot allocate memory"), strings.Contains(words, "failed to create new OS thread"), strings.Contains(words, "address space collisions"):
 		return limitError("compile_memory", memoryText(c.memory()), "compiling took more memory than")
 	case a.Internal:
 		return fmt.Errorf("child: %s", a.Error)
