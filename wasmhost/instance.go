@@ -161,8 +161,13 @@ func (in *Instance) start(ctx context.Context) error {
 func (in *Instance) instantiate(call *callContext) error {
 	in.running = call.Context
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
-	guest, err := in.module.host.runtime.InstantiateModule(call, in.module.entry.compiled, config)
+	with, free := withMemory(call)
+	guest, err := in.module.host.runtime.InstantiateModule(with, in.module.entry.compiled, config)
 	if err != nil {
+		defer func() {
+			free()
+			in.memory = nil
+		}()
 		if in.stop == nil && !isGuestFailure(err) {
 			return api.Errorf(api.CodeBadModule, "module %q (%s) cannot be started: %s", in.job.Name,
 				shortDigest(in.module.entry.digest), oneLine(err.Error(), maxMessage)).With("digest", in.module.entry.digest)
