@@ -15,7 +15,7 @@ import (
 type Config struct {
 	CacheDir       string        // compiled code is kept here across restarts; empty keeps it in memory only
 	MemoryPages    uint32        // guest_memory: of 64 KiB, per instance; default 1024, that is 64 MiB
-	TableElements  uint32        // guest_table: to which a table may grow; default 10,000
+	TableElements  uint32        // guest_table: to which a table may grow; default 100,000
 	ModuleSize     int           // module_size: bytes of a module file; default 32 MiB
 	CompileTimeout time.Duration // compile_timeout; default 60 s; not used with Precompile, which has its own
 	MaxModules     int           // compiled modules kept while nobody uses them; default 32
@@ -36,7 +36,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	setDefault(&c.MemoryPages, 1024)
-	setDefault(&c.TableElements, 10_000)
+	setDefault(&c.TableElements, 100_000)
 	setDefault(&c.ModuleSize, 32<<20)
 	setDefault(&c.CompileTimeout, 60*time.Second)
 	setDefault(&c.MaxModules, 32)

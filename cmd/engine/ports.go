@@ -8,6 +8,7 @@ import (
 
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/bus"
+	"github.com/pinion-mr/pinion/internal/guests"
 	"github.com/pinion-mr/pinion/plugins"
 	"github.com/pinion-mr/pinion/pmr/node"
 	"github.com/pinion-mr/pinion/wasmhost"
@@ -69,9 +70,9 @@ func (s *session) openCluster(ctx context.Context, b *bus.Bus, host *wasmhost.Ho
 		return nil, err
 	}
 	if create { // for a router, who decides what may run
-		cl.catalogue.Compile = compileIn(host)
+		cl.catalogue.Compile = guests.Compile(host)
 	}
-	cl.ports.Mapper = guests{host: host, catalogue: cl.catalogue}
+	cl.ports.Mapper = guests.Mapper{Host: host, Catalogue: cl.catalogue}
 	return cl, nil
 }
 

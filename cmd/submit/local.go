@@ -12,6 +12,7 @@ import (
 	"github.com/pinion-mr/pinion"
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
+	"github.com/pinion-mr/pinion/internal/guests"
 	"github.com/pinion-mr/pinion/pmr/node"
 	"github.com/pinion-mr/pinion/wasmhost"
 )
@@ -90,7 +91,7 @@ func (h *guestLines) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h *guestLines) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == guestSays {
+		if a.Key == guests.Says {
 			h.s.note("guest %s: %s", r.Level, appendEscaped(nil, []byte(a.Value.String()), printable))
 		}
 		return true
@@ -120,9 +121,10 @@ func (h *localHost) close() { _ = h.host.Close(context.Background()) }
 
 // run runs a job over buckets in an order.
 func (h *localHost) run(ctx context.Context, records *dataset, job pinion.Job, order []buckets.ID, w way, log *slog.Logger) (*node.LocalResult, error) {
+	w.Mapper = guests.Mapper{Host: h.host, Catalogue: h.catalogue}
 	local := node.Local{
 		Snapshot: records, Buckets: order, Workers: 1, Logger: log,
-		Catalogue: h.catalogue, Mapper: guests{host: h.host, catalogue: h.catalogue, way: w},
+		Catalogue: h.catalogue, Mapper: w,
 	}
 	return local.Run(ctx, requestOf(job))
 }

@@ -23,6 +23,7 @@ var rooms = map[string][]string{
 	"internal/arch":            {},
 	"internal/cli":             {"", "api"},
 	"internal/devengine":       {},
+	"internal/guests":          {"buckets", "pmr/node", "wasmhost"},
 	"sdk":                      {},
 	"plugins":                  {"api", "plugins/builtin", "plugins/wasm"},
 	"plugins/builtin":          {},
