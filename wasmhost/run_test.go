@@ -27,7 +27,7 @@ func TestMap(t *testing.T) {
 		"echo":          {{"k0", "one"}, {"k1", ""}},
 		"reuse":         distinct,
 		"grow":          {{"k", "k"}, {"K", "K"}},
-		"grow_all":      {{"k", "1012"}, {"k", "9904"}}, // as far as whole steps go
+		"grow_all":      {{"k", "1012"}, {"k", "99904"}}, // as far as whole steps go
 		"overwrite":     nil,
 		"empty_outside": {{"", ""}},
 		"last_bytes":    {{"\x00", "\x00\x00\x00\x00"}},

@@ -94,14 +94,14 @@ func TestWordcountAgainstGo(t *testing.T) {
 		t.Helper()
 		return builtinFile(t, "wordcount")
 	}}
-	for _, language := range []string{"c", "rust"} {
+	for _, language := range []string{"c", "rust", "go", "assemblyscript"} {
 		guests[language] = func(t *testing.T) []byte {
 			t.Helper()
 			return build(t, filepath.Join("wordcount", language))
 		}
 	}
 	alphabet := []byte(" \t\n\v\f\r\x00\x08\x0e\x1f!\x7f\x80\x85\x89\xa0\xffabcdefgh")
-	value := rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 60)
+	value := rapid.SliceOfN(rapid.SampledFrom(alphabet), 0, 150)
 	for name, file := range guests {
 		t.Run(name, func(t *testing.T) {
 			in := start(t, file(t), nil)

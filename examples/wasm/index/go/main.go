@@ -1,3 +1,5 @@
+//go:build wasip1
+
 // Command go makes an inverted index: for each word the documents that contain it. A record is a document's name, a tab
 // and a piece of its text:
 //

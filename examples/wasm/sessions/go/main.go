@@ -1,3 +1,5 @@
+//go:build wasip1
+
 // Command go finds the sessions of users: events of one user of which none comes later than a gap after the one before. A
 // record is a time in seconds, a space, the user, and whatever follows a further space:
 //

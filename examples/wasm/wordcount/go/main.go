@@ -1,3 +1,5 @@
+//go:build wasip1
+
 // Command go counts words: it splits values at ASCII white space and emits each word with 1, or several
 // occurrences at once. Build it with
 //
