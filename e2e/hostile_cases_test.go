@@ -124,7 +124,7 @@ func faults() []attack {
 func excesses() []attack {
 	return []attack{
 		{module: "odd", function: "huge", reduce: "none", space: "single", code: api.CodeResultTooLarge, says: []string{`"k"`}},
-		{module: "faults", function: "keys", code: api.CodeLimitExceeded, says: []string{"aggregation_memory"}},
+		{module: "faults", function: "keys", code: api.CodeLimitExceeded, says: []string{"aggregation-memory"}},
 	}
 }
 

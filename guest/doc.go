@@ -38,11 +38,11 @@
 // [Fail], an error returned to [Batch] and a panic end the job with their message; what was written to
 // os.Stderr is shown with it.
 //
+// On other platforms the same code builds and runs, so that a guest is tested like any package: see [Try].
+//
 // # Speed
 //
 // Go's compiler makes slow WebAssembly of three things: jumps, calls, and copies of more than 16 bytes that are
 // not strings or slices. So a loop that looks at single bytes costs more than one that calls bytes.IndexByte or
 // ranges over [Words]; a struct is better passed by a pointer; and a guest should not allocate for each record.
-//
-// On other platforms the same code builds and runs, so that a guest is tested like any package: see [Try].
 package guest

@@ -18,7 +18,7 @@ type block struct {
 }
 
 // slack is how far a frame may be written beyond its end.
-const slack = 16
+const slack = 8
 
 var out = block{bytes: make([]byte, blockSize+slack)}
 

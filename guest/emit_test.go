@@ -3,6 +3,7 @@
 package guest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -51,6 +52,32 @@ func TestEmitMuch(t *testing.T) {
 	}, nil, large)
 	if err != nil || len(rows) != 20_002 || rows[20_000] != "after\t1" || rows[20_001] != "large\t"+large {
 		t.Errorf("%d rows, %v", len(rows), err)
+	}
+}
+
+// Nothing is written behind the block, however full it is.
+func TestEmitStaysInBlock(t *testing.T) {
+	defer func(b block) { out = b }(out)
+	const size = 300
+	memory := bytes.Repeat([]byte{'#'}, size+100)
+	for n := range 40 {
+		out = block{bytes: memory[:size:size]}
+		_, err := Try(func(ptr, size uint32) uint32 {
+			var counter Counter
+			for r := range Records(ptr, size) {
+				for range 50 {
+					EmitInt(r.Value(), 1)
+					counter.Add(r.Value(), 1)
+					counter.flush()
+					EmitInt(nil, 1)
+					Emit(r.Value(), nil)
+				}
+			}
+			return 0
+		}, nil, strings.Repeat("k", n))
+		if err != nil || strings.Trim(string(memory[size:]), "#") != "" {
+			t.Fatalf("keys of %d bytes: %v, behind the block is %q", n, err, memory[size:])
+		}
 	}
 }
 
@@ -187,18 +214,21 @@ func TestCounterOfLikeKeys(t *testing.T) {
 
 // A sum that would leave 64 bits is emitted in parts: the engine adds up exactly.
 func TestCounterDoesNotOverflow(t *testing.T) {
-	var counter Counter
-	rows, err := Try(func(ptr, size uint32) uint32 {
-		for r := range Records(ptr, size) {
-			counter.Add(r.Value(), math.MaxInt64)
-			counter.Add(r.Value(), 1)
-			counter.Add(slices.Clone(r.Value()), math.MinInt64)
-			counter.Add(r.Value(), -2)
+	for _, key := range []string{"k", "a key that is longer"} {
+		var counter Counter
+		rows, err := Try(func(ptr, size uint32) uint32 {
+			for r := range Records(ptr, size) {
+				counter.Add(r.Value(), math.MaxInt64)
+				counter.Add(r.Value(), 1)
+				counter.Add(slices.Clone(r.Value()), math.MinInt64)
+				counter.Add(r.Value(), -2)
+			}
+			return 0
+		}, nil, key)
+		want := []string{key + "\t-2", key + "\t-9223372036854775807", key + "\t9223372036854775807"}
+		if err != nil || !slices.Equal(rows, want) {
+			t.Errorf("got %q, %v; want %q", rows, err, want)
 		}
-		return 0
-	}, nil, "k")
-	if want := []string{"k\t-2", "k\t-9223372036854775807", "k\t9223372036854775807"}; err != nil || !slices.Equal(rows, want) {
-		t.Errorf("got %q, %v; want %q", rows, err, want)
 	}
 }
 

@@ -67,6 +67,10 @@ func TestTornFrames(t *testing.T) {
 	if firstFrame(b) != 0 {
 		t.Error("lengths of 8 GiB were read")
 	}
+	binary.LittleEndian.PutUint32(b[8:], 2)
+	if firstFrame(b) != 0 {
+		t.Error("lengths that are 1 in 32 bits were read")
+	}
 }
 
 func TestReadParams(t *testing.T) {

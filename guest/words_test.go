@@ -23,12 +23,12 @@ func sameWords(text []byte) (got, want [][]byte, same bool) {
 }
 
 // Every byte is white space or not as Go says, at each place of the eight that are looked at together, and
-// beside each kind of neighbor.
+// beside each kind of neighbour.
 func TestWordsOfEveryByte(t *testing.T) {
 	for c := range 256 {
 		for at := range 9 {
-			for _, neighbor := range []byte{'a', ' ', 0x00, 0x80, 0xff, byte(c) ^ 0x80} {
-				text := bytes.Repeat([]byte{neighbor}, 9)
+			for _, neighbour := range []byte{'a', ' ', 0x00, 0x80, 0xff, byte(c) ^ 0x80} {
+				text := bytes.Repeat([]byte{neighbour}, 9)
 				text[at] = byte(c)
 				if got, want, same := sameWords(text); !same {
 					t.Fatalf("%q: got %q, want %q", text, got, want)

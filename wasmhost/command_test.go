@@ -182,8 +182,8 @@ func TestCommandFaults(t *testing.T) {
 		{"trap", []string{"a"}, api.CodeGuestFailed, "trap trapped on bucket 4: unreachable", ""},
 		{"map", []string{"a", "b\nc", "d"}, api.CodeGuestFailed, `on bucket 4, record 1 of key "k1": the record's value holds a newline`, "1"},
 		{"xxx", []string{"a"}, api.CodeLimitExceeded, "wrote a line of more than 16 MiB", ""},
-		{"map", []string{"a\t99999999999999999999"}, api.CodeOverflow, `the value 99999999999999999999 of key "a" does not fit`, "0"},
-		{"map", []string{"a\t1e999"}, api.CodeOverflow, `the value 1e999 of key "a" does not fit`, "0"},
+		{"map", []string{"a\t99999999999999999999"}, api.CodeGuestFailed, `the value 99999999999999999999 of key "a" does not fit`, "0"},
+		{"map", []string{"a\t1e999"}, api.CodeGuestFailed, `the value 1e999 of key "a" does not fit`, "0"},
 		{"map", []string{strings.Repeat("k", 65_536)}, api.CodeGuestFailed, "emitted a key of 65536 bytes; the limit is 65535", "0"},
 	} {
 		in := instance(t, m, Job{Name: "m", Function: c.function, Numeric: true})

@@ -48,8 +48,8 @@ func (h *Host) build(e *entry, file []byte) {
 
 func (h *Host) buildEntry(e *entry, file []byte) error {
 	if len(file) > h.config.ModuleSize {
-		return overLimit("module_size", sizeText(uint64(h.config.ModuleSize)), "module %s has %s, more than", shortDigest(e.digest), sizeText(uint64(len(file)))).
-			WithHint("strip its debug information, or raise module_size").With("digest", e.digest)
+		return overLimit("module-size", sizeText(uint64(h.config.ModuleSize)), "module %s has %s, more than", shortDigest(e.digest), sizeText(uint64(len(file)))).
+			WithHint("strip its debug information, or raise module-size").With("digest", e.digest)
 	}
 	bounds := wasm.DefaultBounds()
 	bounds.Size = h.config.ModuleSize
@@ -104,16 +104,16 @@ func (e *entry) noteExports(m *wasm.Module) {
 func (h *Host) checkSizes(e *entry, m *wasm.Module) error {
 	for _, memory := range m.Memories {
 		if memory.Min > h.config.MemoryPages {
-			return overLimit("guest_memory", sizeText(uint64(h.config.MemoryPages)*65_536), "module %s begins with %s of memory, more than",
+			return overLimit("guest-memory", sizeText(uint64(h.config.MemoryPages)*65_536), "module %s begins with %s of memory, more than",
 				shortDigest(e.digest), sizeText(uint64(memory.Min)*65_536)).
-				WithHint("give it less memory when it is linked, or raise guest_memory").With("digest", e.digest)
+				WithHint("give it less memory when it is linked, or raise guest-memory").With("digest", e.digest)
 		}
 	}
 	for i, table := range m.Tables {
 		if table.Min > h.config.TableElements {
-			return overLimit("guest_table", strconv.FormatUint(uint64(h.config.TableElements), 10),
+			return overLimit("guest-table", strconv.FormatUint(uint64(h.config.TableElements), 10),
 				"table %d of module %s begins with %d elements, more than", i, shortDigest(e.digest), table.Min).
-				WithHint("raise guest_table").With("digest", e.digest)
+				WithHint("raise guest-table").With("digest", e.digest)
 		}
 	}
 	return nil

@@ -114,7 +114,7 @@ func TestPrecompileErrors(t *testing.T) {
 	}{
 		// hooks imports two functions, and the compiler's numbers leave them out.
 		{api.Errorf(api.CodeBadModule, "invalid function[3] export[\"map\"]: it is odd"), api.CodeBadModule, "cannot be compiled: invalid function 5 export[\"map\"]: it is odd"},
-		{api.Errorf(api.CodeLimitExceeded, "compiling took longer than compile_timeout (1s)").WithHint("raise it"), api.CodeLimitExceeded, ": compiling took longer than compile_timeout (1s) (raise it)"},
+		{api.Errorf(api.CodeLimitExceeded, "compiling took longer than compile-timeout (1s)").WithHint("raise it"), api.CodeLimitExceeded, ": compiling took longer than compile-timeout (1s) (raise it)"},
 		{lost, api.CodeInternal, "no space left"},
 	} {
 		p := &precompiler{dir: t.TempDir(), err: c.err}
@@ -137,10 +137,10 @@ func TestSizes(t *testing.T) {
 		config     Config
 		name, want string
 	}{
-		{Config{MemoryPages: 3}, "faults", "begins with 262144 bytes of memory, more than guest_memory (196608 bytes)"},
+		{Config{MemoryPages: 3}, "faults", "begins with 262144 bytes of memory, more than guest-memory (196608 bytes)"},
 		{Config{TableElements: 3}, "faults", "table 0 of module"},
-		{Config{TableElements: 3}, "faults", "begins with 4 elements, more than guest_table (3)"},
-		{Config{ModuleSize: 100}, "faults", "has 2090 bytes, more than module_size (100 bytes)"},
+		{Config{TableElements: 3}, "faults", "begins with 4 elements, more than guest-table (3)"},
+		{Config{ModuleSize: 100}, "faults", "has 2090 bytes, more than module-size (100 bytes)"},
 	} {
 		h := newHost(t, c.config)
 		file := guestFile(t, c.name)

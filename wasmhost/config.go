@@ -10,21 +10,21 @@ import (
 )
 
 // Config sets a host's limits. A zero field is its default. What passes a limit is told with the limit's name
-// as an operator sets it: guest_memory, guest_table, guest_fuel, guest_output, guest_log_lines, guest_counters,
-// module_size, compile_timeout.
+// as an operator sets it: guest-memory, guest-table, guest-fuel, guest-output, guest-log-lines, guest-counters,
+// module-size, compile-timeout.
 type Config struct {
 	CacheDir       string        // compiled code is kept here across restarts; empty keeps it in memory only
-	MemoryPages    uint32        // guest_memory: of 64 KiB, per instance; default 1024, that is 64 MiB
-	TableElements  uint32        // guest_table: to which a table may grow; default 100,000
-	ModuleSize     int           // module_size: bytes of a module file; default 32 MiB
-	CompileTimeout time.Duration // compile_timeout; default 60 s; not used with Precompile, which has its own
+	MemoryPages    uint32        // guest-memory: of 64 KiB, per instance; default 1024, that is 64 MiB
+	TableElements  uint32        // guest-table: to which a table may grow; default 100,000
+	ModuleSize     int           // module-size: bytes of a module file; default 32 MiB
+	CompileTimeout time.Duration // compile-timeout; default 60 s; not used with Precompile, which has its own
 	MaxModules     int           // compiled modules kept while nobody uses them; default 32
 	BatchBytes     int           // of frames per call of a guest; one record may be larger; default 64 KiB
 
-	Fuel           int64 // guest_fuel: steps of one job in this process, see [Quota]; default 10^13
-	MaxOutputBytes int64 // guest_output: keys and values that a job emits, see [Quota]; default 4 GiB
-	MaxLogLines    int   // guest_log_lines: of a job, then the rest is dropped with a note; default 100
-	MaxCounters    int   // guest_counters: names of counters of a job; default 64
+	Fuel           int64 // guest-fuel: steps of one job in this process, see [Quota]; default 10^13
+	MaxOutputBytes int64 // guest-output: keys and values that a job emits, see [Quota]; default 4 GiB
+	MaxLogLines    int   // guest-log-lines: of a job, then the rest is dropped with a note; default 100
+	MaxCounters    int   // guest-counters: names of counters of a job; default 64
 
 	// Precompile leaves the compiled code of a metered module in CacheDir, so that this process only has to
 	// load it; nil compiles here. Package wasmhost/child does it in a process that can be killed. An
@@ -34,8 +34,11 @@ type Config struct {
 	Log *slog.Logger // of the host itself; nil is silence
 }
 
+// DefaultMemoryPages is 64 MiB.
+const DefaultMemoryPages = 1024
+
 func (c Config) withDefaults() Config {
-	setDefault(&c.MemoryPages, 1024)
+	setDefault(&c.MemoryPages, DefaultMemoryPages)
 	setDefault(&c.TableElements, 100_000)
 	setDefault(&c.ModuleSize, 32<<20)
 	setDefault(&c.CompileTimeout, 60*time.Second)
@@ -64,16 +67,16 @@ func (c Config) Validate() error {
 		name            string
 		value, min, max int64
 	}{
-		{"guest_memory (pages of 64 KiB)", int64(c.MemoryPages), 0, 65_536},
-		{"guest_table", int64(c.TableElements), 0, 10_000_000},
-		{"module_size", int64(c.ModuleSize), 0, 1 << 30},
-		{"compile_timeout (ns)", int64(c.CompileTimeout), 0, int64(24 * time.Hour)},
+		{"guest-memory (pages of 64 KiB)", int64(c.MemoryPages), 0, 65_536},
+		{"guest-table", int64(c.TableElements), 0, 10_000_000},
+		{"module-size", int64(c.ModuleSize), 0, 1 << 30},
+		{"compile-timeout (ns)", int64(c.CompileTimeout), 0, int64(24 * time.Hour)},
 		{"modules kept", int64(c.MaxModules), 0, 1 << 20},
 		{"bytes of a batch", int64(c.BatchBytes), 0, 1 << 30},
-		{"guest_fuel", c.Fuel, 0, 1 << 62},
-		{"guest_output", c.MaxOutputBytes, 0, 1 << 62},
-		{"guest_log_lines", int64(c.MaxLogLines), 0, 1 << 40},
-		{"guest_counters", int64(c.MaxCounters), 0, 1 << 20},
+		{"guest-fuel", c.Fuel, 0, 1 << 62},
+		{"guest-output", c.MaxOutputBytes, 0, 1 << 62},
+		{"guest-log-lines", int64(c.MaxLogLines), 0, 1 << 40},
+		{"guest-counters", int64(c.MaxCounters), 0, 1 << 20},
 	} {
 		if s.value < s.min || s.value > s.max {
 			return fmt.Errorf("wasmhost: %s is %d; it must be from %d to %d, and 0 is the default", s.name, s.value, s.min, s.max)

@@ -110,8 +110,8 @@ func (in *Instance) settle() error {
 	if in.job.Quota.steps(n) {
 		return nil
 	}
-	out := in.guestError(api.CodeLimitExceeded, fmt.Sprintf("the job used more than guest_fuel (%d) steps", in.job.Quota.fuelLimit))
-	out.Hint = "do less per record, split the job, or raise guest_fuel"
+	out := in.guestError(api.CodeLimitExceeded, fmt.Sprintf("the job used more than guest-fuel (%d) steps", in.job.Quota.fuelLimit))
+	out.Hint = "do less per record, split the job, or raise guest-fuel"
 	return out
 }
 

@@ -104,7 +104,7 @@ func TestFuelBudget(t *testing.T) {
 		_, err := in.Map(t.Context(), 3, records("a"), nowhere{})
 		e := api.AsError(err)
 		if e.Code != api.CodeLimitExceeded || !strings.Contains(e.Message, "was stopped on bucket 3") ||
-			!strings.Contains(e.Message, "used more than guest_fuel (3000000) steps") || !strings.Contains(e.Hint, "raise guest_fuel") {
+			!strings.Contains(e.Message, "used more than guest-fuel (3000000) steps") || !strings.Contains(e.Hint, "raise guest-fuel") {
 			t.Errorf("%s: %v", function, err)
 		}
 		if used := quota.FuelUsed(); used < 3_000_000 || used > 3_400_000 || e.Details["fuel"] == "" {

@@ -77,7 +77,7 @@ func TestFaultsOfOtherExports(t *testing.T) {
 	}{
 		{"start_emits", "", "start failed: emitted outside a batch"},
 		{"start_traps", "", "start trapped: unreachable"},
-		{"alloc_null", "", "pmr_alloc failed on bucket 1, record 0 of key \"k0\": refused to allocate 15 bytes (memory 131072 bytes, guest_memory 64 MiB)"},
+		{"alloc_null", "", "pmr_alloc failed on bucket 1, record 0 of key \"k0\": refused to allocate 15 bytes (memory 131072 bytes, guest-memory 64 MiB)"},
 		{"alloc_outside", "", "what pmr_alloc returned is outside of its memory: pointer 65540, length 65536, memory 131072 bytes"},
 		{"alloc_emits", "", "pmr_alloc failed on bucket 1, record 0 of key \"k0\": emitted outside a batch"},
 		{"hooks", "e", "pmr_init failed on bucket 1: emitted outside a batch"},

@@ -57,7 +57,7 @@ func runtimeConfig(memoryPages uint32, cache wazero.CompilationCache) wazero.Run
 		WithDebugInfoEnabled(false) // the places in it are those of the file before it was rewritten
 }
 
-// Close stops compilations under way and frees all modules. Instances must be closed before.
+// Close stops compilations under way, waits for those that nothing can stop (without Config.Precompile), and frees all modules. Instances must be closed before.
 func (h *Host) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true

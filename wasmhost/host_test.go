@@ -347,9 +347,9 @@ func TestUnknownFunction(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	for want, c := range map[string]Config{
-		"guest_memory": {MemoryPages: 70_000}, "modules kept": {MaxModules: -1}, "compile_timeout": {CompileTimeout: -1},
-		"guest_table": {TableElements: 1 << 31}, "module_size": {ModuleSize: -1}, "guest_fuel": {Fuel: -1}, "guest_output": {MaxOutputBytes: -1},
-		"guest_log_lines": {MaxLogLines: -1}, "guest_counters": {MaxCounters: -1}, "batch": {BatchBytes: -1},
+		"guest-memory": {MemoryPages: 70_000}, "modules kept": {MaxModules: -1}, "compile-timeout": {CompileTimeout: -1},
+		"guest-table": {TableElements: 1 << 31}, "module-size": {ModuleSize: -1}, "guest-fuel": {Fuel: -1}, "guest-output": {MaxOutputBytes: -1},
+		"guest-log-lines": {MaxLogLines: -1}, "guest-counters": {MaxCounters: -1}, "batch": {BatchBytes: -1},
 		"CacheDir": {Precompile: func(context.Context, []byte) error { return nil }},
 	} {
 		if _, err := New(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {

@@ -57,8 +57,8 @@ func (h *Host) Compile(ctx context.Context, digest string, file []byte) (*Module
 	case <-ctx.Done():
 		err = fmt.Errorf("wasmhost: compile %s: %w", shortDigest(digest), ctx.Err())
 	case <-late:
-		err = overLimit("compile_timeout", limitText(h.config.CompileTimeout), "module %s took longer to compile than", shortDigest(digest)).
-			WithHint("split large functions or raise compile_timeout").With("digest", digest)
+		err = overLimit("compile-timeout", limitText(h.config.CompileTimeout), "module %s took longer to compile than", shortDigest(digest)).
+			WithHint("split large functions or raise compile-timeout").With("digest", digest)
 	}
 	if err != nil {
 		m.Close()

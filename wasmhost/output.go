@@ -97,7 +97,7 @@ func (in *Instance) emitLine(line []byte) error {
 	}
 	flags, bits, ok := parseDecimal(value)
 	if !ok {
-		return in.placed(api.Errorf(api.CodeOverflow, "the value %.40s of key %s does not fit a number of 64 bits", value, keyText(key)).
+		return in.placed(api.Errorf(api.CodeGuestFailed, "the value %.40s of key %s does not fit a number of 64 bits", value, keyText(key)).
 			WithHint("write smaller numbers"))
 	}
 	binary.LittleEndian.PutUint64(in.number[:], bits)

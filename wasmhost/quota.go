@@ -47,8 +47,8 @@ func (q *Quota) FuelUsed() uint64 { return uint64(q.fuelLimit - q.fuel.Load()) }
 // emit takes n bytes of output.
 func (q *Quota) emit(n int) error {
 	if q.output.Add(-int64(n)) < 0 {
-		return overLimit("guest_output", strconv.FormatInt(q.limit, 10), "the job emitted more bytes than").
-			WithHint("emit less, reduce with a combine function, or raise guest_output")
+		return overLimit("guest-output", strconv.FormatInt(q.limit, 10), "the job emitted more bytes than").
+			WithHint("emit less, reduce with a combine function, or raise guest-output")
 	}
 	return nil
 }
@@ -71,8 +71,8 @@ func (q *Quota) counter(name string) error {
 		return nil
 	}
 	if len(q.names) == q.counters {
-		return overLimit("guest_counters", strconv.Itoa(q.counters), "the job counts under %q and more names than", name).
-			WithHint("count under fewer names, since values belong into what is emitted, or raise guest_counters")
+		return overLimit("guest-counters", strconv.Itoa(q.counters), "the job counts under %q and more names than", name).
+			WithHint("count under fewer names, since values belong into what is emitted, or raise guest-counters")
 	}
 	q.names[name] = true
 	return nil

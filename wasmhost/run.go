@@ -234,6 +234,6 @@ func (in *Instance) reserve(ctx *callContext, n int) error {
 		in.buffer, in.capacity = ptr, want
 		return nil
 	}
-	return in.fault("pmr_alloc", fmt.Sprintf("refused to allocate %d bytes (memory %d bytes, guest_memory %s)", n,
+	return in.fault("pmr_alloc", fmt.Sprintf("refused to allocate %d bytes (memory %d bytes, guest-memory %s)", n,
 		memorySize(in.memory), sizeText(uint64(in.config.MemoryPages)*65_536)))
 }

@@ -242,7 +242,7 @@ func TestCounters(t *testing.T) {
 		}
 	}
 	for function, want := range map[string]string{
-		"count_flood":    "and more names than guest_counters (64)",
+		"count_flood":    "and more names than guest-counters (64)",
 		"count_overflow": `counter "counter" left the range of an i64`,
 		"count_long":     "has 129 bytes; the limit is 128",
 	} {
@@ -297,7 +297,7 @@ func TestOutputQuota(t *testing.T) {
 		if i == 0 && err != nil {
 			t.Fatal(err)
 		}
-		if i == 1 && (api.CodeOf(err) != api.CodeLimitExceeded || !strings.Contains(err.Error(), "guest_output (5000)")) {
+		if i == 1 && (api.CodeOf(err) != api.CodeLimitExceeded || !strings.Contains(err.Error(), "guest-output (5000)")) {
 			t.Errorf("Map = %v", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package wasmhost
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 
@@ -292,12 +293,20 @@ func (in *Instance) writeStdout(b []byte) error {
 	if in.command != nil {
 		return in.writeOutput(b)
 	}
-	return in.world.out.write(b, in.stdoutLine)
+	return in.writeLog(b, &in.world.out, in.stdoutLine)
 }
 
 func (in *Instance) writeStderr(b []byte) error {
 	in.stderr.write(b)
-	return in.world.err.write(b, in.stderrLine)
+	return in.writeLog(b, &in.world.err, in.stderrLine)
+}
+
+// writeLog charges each line, also a blank one, which is not logged.
+func (in *Instance) writeLog(b []byte, to *lines, line func([]byte) error) error {
+	if err := in.work(bytes.Count(b, []byte("\n")), 0); err != nil {
+		return err
+	}
+	return to.write(b, line)
 }
 
 // pollOneoff sleeps by moving the clock. A stream is always ready; otherwise the subscriptions that end first

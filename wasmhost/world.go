@@ -85,7 +85,7 @@ func (in *Instance) log(level slog.Level, line []byte) error {
 	}
 	in.job.Logger(level, oneLine(string(line), maxLogLine))
 	if last {
-		in.job.Logger(slog.LevelWarn, "module "+strconv.Quote(in.job.Name)+": further log lines are dropped: the limit of guest_log_lines ("+
+		in.job.Logger(slog.LevelWarn, "module "+strconv.Quote(in.job.Name)+": further log lines are dropped: the limit of guest-log-lines ("+
 			strconv.Itoa(in.config.MaxLogLines)+") is reached")
 	}
 	return nil

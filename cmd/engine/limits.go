@@ -131,7 +131,7 @@ func (s *session) newHost(ctx context.Context, dir string, log *slog.Logger) (ho
 		discard = func() { _ = os.RemoveAll(compiled) } // what is left is in the system's folder for such
 	}
 	compiler := &child.Compiler{
-		Args: []string{compileModule}, CacheDir: compiled, MemoryPages: l.pages(),
+		Args: []string{cli.CompileModule}, CacheDir: compiled, MemoryPages: l.pages(),
 		Timeout: l.compileTimeout, Memory: int64(l.compileMemory), CPU: l.compileCPU,
 	}
 	host, err = wasmhost.New(ctx, wasmhost.Config{

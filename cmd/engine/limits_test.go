@@ -107,7 +107,7 @@ func TestHelpShowsTheLimitsApart(t *testing.T) {
 	if !strings.Contains(limits, "(default 64MiB)") {
 		t.Errorf("sizes without a unit:\n%s", limits)
 	}
-	if strings.Contains(out.String(), compileModule) {
+	if strings.Contains(out.String(), cli.CompileModule) {
 		t.Errorf("the command that compiles is shown")
 	}
 }

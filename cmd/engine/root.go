@@ -54,7 +54,7 @@ func (s *session) rootCommand() *cobra.Command {
 		level = "info"
 	}
 	f.StringVar(&s.logLevel, "log", level, "what to log on stderr: debug, info, warn, error (env PINION_LOG)")
-	cli.Group(root, s.devCommand(), s.natsCommand(), s.routerCommand(), s.storageCommand(), s.statusCommand(), s.compileCommand())
+	cli.Group(root, s.devCommand(), s.natsCommand(), s.routerCommand(), s.storageCommand(), s.statusCommand(), cli.CompileCommand())
 	return root
 }
 

@@ -40,5 +40,6 @@ func (s *session) rootCommand() *cobra.Command {
 	s.options.Register(root.PersistentFlags())
 	cli.Group(root, s.importCommand(), s.exportCommand(), s.runCommand(), s.moduleCommand(),
 		s.putCommand(), s.getCommand(), s.deleteCommand(), s.spacesCommand())
+	root.AddCommand(cli.CompileCommand())
 	return root
 }

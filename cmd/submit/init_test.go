@@ -14,7 +14,7 @@ import (
 const asProgram = "PINION_TEST_AS_SUBMIT"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	if os.Getenv(asProgram) != "" || len(os.Args) == 2 && os.Args[1] == cli.CompileModule {
 		os.Exit(untilSignal(os.Args[1:]))
 	}
 	os.Exit(m.Run())

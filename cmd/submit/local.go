@@ -110,7 +110,7 @@ type localHost struct {
 }
 
 func newLocalHost(ctx context.Context, file *moduleFile, log *slog.Logger) (*localHost, error) {
-	host, err := wasmhost.New(ctx, wasmhost.Config{})
+	host, err := newHost(ctx, compiledFolder())
 	if err != nil {
 		return nil, err
 	}

@@ -135,7 +135,7 @@ func (b *benchmark) setReduce(names ...string) error {
 
 // run maps all buckets again and again. The first round is not measured.
 func (b *benchmark) run(ctx context.Context, catalogue node.Catalogue, digest string, least time.Duration) error {
-	host, err := wasmhost.New(ctx, wasmhost.Config{})
+	host, err := newHost(ctx, compiledFolder())
 	if err != nil {
 		return err
 	}

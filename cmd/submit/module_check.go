@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/pinion-mr/pinion/internal/cli"
 	"github.com/pinion-mr/pinion/plugins"
 	"github.com/pinion-mr/pinion/plugins/wasm"
-	"github.com/pinion-mr/pinion/wasmhost"
 )
 
 func (s *session) moduleCheckCommand() *cobra.Command {
@@ -61,7 +61,12 @@ func check(ctx context.Context, file *moduleFile) (checked, error) {
 	if err != nil {
 		return checked{}, err
 	}
-	host, err := wasmhost.New(ctx, wasmhost.Config{})
+	dir, err := os.MkdirTemp("", "pinion-compiled-*") // compiled anew each time: it is told how long that takes
+	if err != nil {
+		return checked{}, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	host, err := newHost(ctx, dir)
 	if err != nil {
 		return checked{}, err
 	}

@@ -21,7 +21,7 @@ var rooms = map[string][]string{
 	"bus/internal/conformance": {"api", "bus"},
 	"guest":                    {},
 	"internal/arch":            {},
-	"internal/cli":             {"", "api"},
+	"internal/cli":             {"", "api", "wasmhost/child"},
 	"internal/devengine":       {},
 	"internal/guests":          {"buckets", "pmr/node", "wasmhost"},
 	"sdk":                      {},

@@ -375,7 +375,7 @@ func TestTheOutputOfAllJobsIsBounded(t *testing.T) {
 		}()
 		<-reached
 		_, _, err := c.job(api.JobRequest{Module: "words", Reduce: "sum", Attempts: 2})
-		if e := api.AsError(err); e.Code != api.CodeBusy || !strings.Contains(e.Message, "aggregation_total") || !strings.Contains(e.Hint, "--aggregation-total") {
+		if e := api.AsError(err); e.Code != api.CodeBusy || !strings.Contains(e.Message, "aggregation-total") || !strings.Contains(e.Hint, "--aggregation-total") {
 			t.Errorf("a job beside it: %v", err)
 		}
 		close(blocked)

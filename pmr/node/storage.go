@@ -298,9 +298,9 @@ func (s *Storage) checkTotal() error {
 	if total < s.cfg.Total {
 		return nil
 	}
-	return api.Errorf(api.CodeBusy, "the output of maps on storage %s takes %d bytes of memory, over the %d of aggregation_total", s.ID(), total, s.cfg.Total).
+	return api.Errorf(api.CodeBusy, "the output of maps on storage %s takes %d bytes of memory, over the %d of aggregation-total", s.ID(), total, s.cfg.Total).
 		WithHint("try again when other jobs have ended, or give the storage more: --aggregation-total").
-		With("limit", "aggregation_total")
+		With("limit", "aggregation-total")
 }
 
 // Release gives a PMR up.

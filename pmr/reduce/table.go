@@ -127,9 +127,9 @@ func (t *Table) full() error {
 
 // TooMuch is the LIMIT_EXCEEDED error of tables that take more bytes of memory than they may.
 func TooMuch(used, limit int64) error {
-	return api.Errorf(api.CodeLimitExceeded, "the job's output takes %d bytes of memory, over the %d of aggregation_memory", used, limit).
+	return api.Errorf(api.CodeLimitExceeded, "the job's output takes %d bytes of memory, over the %d of aggregation-memory", used, limit).
 		WithHint("use a reduce that keeps less (count or sum), or name a combine function").
-		With("setting", "aggregation_memory")
+		With("setting", "aggregation-memory")
 }
 
 // failAt adds the place of the present pair to an error and keeps it.

@@ -320,9 +320,9 @@ func TestMemoryLimit(t *testing.T) {
 			err = emit(table, tc.key(i), tc.value(i))
 		}
 		e := api.AsError(err)
-		if err == nil || e.Code != api.CodeLimitExceeded || e.Details["setting"] != "aggregation_memory" ||
-			!strings.Contains(e.Message, "aggregation_memory") || e.Hint == "" {
-			t.Errorf("%s: after %d pairs: %v, want LIMIT_EXCEEDED naming aggregation_memory", tc.reducer, i, err)
+		if err == nil || e.Code != api.CodeLimitExceeded || e.Details["setting"] != "aggregation-memory" ||
+			!strings.Contains(e.Message, "aggregation-memory") || e.Hint == "" {
+			t.Errorf("%s: after %d pairs: %v, want LIMIT_EXCEEDED naming aggregation-memory", tc.reducer, i, err)
 		}
 		if table.Bytes() > 3*limit {
 			t.Errorf("%s: %d bytes used with a limit of %d", tc.reducer, table.Bytes(), limit)

@@ -288,13 +288,30 @@ static inline void pmr_sum(pmr_bytes key, int64_t v) {
 
 static inline bool pmr_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
+// pmr_spaces sets the high bit of each byte that is white space in x: 32, or 9 to 13. No sum carries from one
+// byte into the next.
+static inline uint64_t pmr_spaces(uint64_t x) {
+	const uint64_t every = 0x0101010101010101ull, high = 0x80 * every, low = x & ~high;
+	uint64_t blank = ~((low ^ ' ' * every) + 0x7f * every);
+	uint64_t control = (low + (0x80 - '\t') * every) & ~(low + (0x80 - '\r' - 1) * every);
+	return (blank | control) & ~x & high;
+}
+
 // pmr_word cuts the next word off text: bytes between ASCII white space (space, \t \n \v \f \r). False when
 // there is none left.
 static inline bool pmr_word(pmr_bytes *text, pmr_bytes *word) {
 	const char *p = text->ptr, *end = p + text->len;
 	while (p < end && pmr_space(*p)) p++;
 	word->ptr = p;
-	while (p < end && !pmr_space(*p)) p++;
+	for (uint64_t x; p < end && pmr_near(p); p += 8) { // eight bytes at a time
+		__builtin_memcpy(&x, p, 8);
+		if ((x = pmr_spaces(x))) {
+			p += __builtin_ctzll(x) >> 3;
+			break;
+		}
+	}
+	while (p < end && !pmr_space(*p)) p++; // near the end of the memory
+	if (p > end) p = end;
 	word->len = (uint32_t)(p - word->ptr);
 	text->ptr = p;
 	text->len = (uint32_t)(end - p);

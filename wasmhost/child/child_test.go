@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	case "":
 		goleak.VerifyTestMain(m)
 	case "compile":
-		os.Exit(Main(nil, os.Stdin, os.Stdout))
+		os.Exit(Main(os.Stdin, os.Stdout))
 	case "hang":
 		select {}
 	case "silent":
@@ -112,9 +112,9 @@ func TestBombs(t *testing.T) {
 		set          func(*Compiler)
 		file         []byte
 	}{
-		{"compile_timeout", "300ms", func(c *Compiler) { c.Timeout = 300 * time.Millisecond }, nested(20_000, 1000)},
-		{"compile_cpu", "1s", func(c *Compiler) { c.CPU = time.Second }, nested(20_000, 1000)},
-		{"compile_memory", "256 MiB", func(c *Compiler) { c.Memory = 256 << 20 }, module(1<<32-1, nil)},
+		{"compile-timeout", "300ms", func(c *Compiler) { c.Timeout = 300 * time.Millisecond }, nested(20_000, 1000)},
+		{"compile-cpu", "1s", func(c *Compiler) { c.CPU = time.Second }, nested(20_000, 1000)},
+		{"compile-memory", "256 MiB", func(c *Compiler) { c.Memory = 256 << 20 }, module(1<<32-1, nil)},
 	} {
 		t.Run(c.limit, func(t *testing.T) {
 			compiler := compiler(t, "compile")
@@ -143,7 +143,7 @@ func TestChildrenThatFail(t *testing.T) {
 		"silent": {api.CodeInternal, "gave no answer"},
 		"noise":  {api.CodeInternal, "child: message: "},
 		"panic":  {api.CodeBadModule, "the compiler failed on it: panic: the compiler's own fault"},
-		"hang":   {api.CodeLimitExceeded, "compile_timeout (500ms)"},
+		"hang":   {api.CodeLimitExceeded, "compile-timeout (500ms)"},
 	} {
 		t.Run(as, func(t *testing.T) {
 			c := compiler(t, as)
@@ -242,22 +242,18 @@ func TestMainRefuses(t *testing.T) {
 		"{\"size\":3}": "message",
 	} {
 		var out bytes.Buffer
-		if status := Main(nil, strings.NewReader(in), &out); status != 1 || !strings.Contains(out.String(), want) {
+		if status := Main(strings.NewReader(in), &out); status != 1 || !strings.Contains(out.String(), want) {
 			t.Errorf("Main(%q) = %d, %s", in, status, &out)
 		}
-	}
-	var out bytes.Buffer
-	if status := Main([]string{"x"}, strings.NewReader(""), &out); status != 1 || !strings.Contains(out.String(), "no arguments") {
-		t.Errorf("Main with arguments = %d, %s", status, &out)
 	}
 }
 
 func TestValidate(t *testing.T) {
 	for want, c := range map[string]*Compiler{
 		"CacheDir":        {},
-		"compile_timeout": {CacheDir: "d", Timeout: -1},
-		"compile_memory":  {CacheDir: "d", Memory: 1 << 20},
-		"compile_cpu":     {CacheDir: "d", CPU: time.Millisecond},
+		"compile-timeout": {CacheDir: "d", Timeout: -1},
+		"compile-memory":  {CacheDir: "d", Memory: 1 << 20},
+		"compile-cpu":     {CacheDir: "d", CPU: time.Millisecond},
 	} {
 		if err := c.Precompile(t.Context(), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

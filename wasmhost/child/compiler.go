@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,9 +29,9 @@ type Compiler struct {
 
 	CacheDir    string
 	MemoryPages uint32        // as the host's
-	Timeout     time.Duration // compile_timeout, of wall-clock time; default 60 s
-	Memory      int64         // compile_memory, bytes of address space beyond what a process begins with; default 2 GiB
-	CPU         time.Duration // compile_cpu, of processor time, in whole seconds; default 60 s
+	Timeout     time.Duration // compile-timeout, of wall-clock time; default 60 s
+	Memory      int64         // compile-memory, bytes of address space beyond what a process begins with; default 2 GiB
+	CPU         time.Duration // compile-cpu, of processor time, in whole seconds; default 60 s
 
 	started func(pid int) // for tests
 
@@ -63,11 +64,11 @@ func (c *Compiler) Validate() error {
 	case c.CacheDir == "":
 		return errors.New("child: CacheDir is missing")
 	case c.Timeout < 0:
-		return fmt.Errorf("child: compile_timeout is %v; it cannot be negative", c.Timeout)
+		return fmt.Errorf("child: compile-timeout is %v; it cannot be negative", c.Timeout)
 	case c.Memory != 0 && c.Memory < minMemory:
-		return fmt.Errorf("child: compile_memory is %d bytes; it must be at least %d", c.Memory, minMemory)
+		return fmt.Errorf("child: compile-memory is %d bytes; it must be at least %d", c.Memory, minMemory)
 	case c.CPU != 0 && c.CPU < time.Second:
-		return fmt.Errorf("child: compile_cpu is %v; it must be at least 1s", c.CPU)
+		return fmt.Errorf("child: compile-cpu is %v; it must be at least 1s", c.CPU)
 	}
 	return nil
 }
@@ -89,8 +90,8 @@ func orDefault[T comparable](v, value T) T {
 }
 
 // Precompile compiles a metered module into CacheDir; it is wasmhost's Config.Precompile. It fails with
-// BAD_MODULE and the compiler's reason, with LIMIT_EXCEEDED that names compile_timeout, compile_memory or
-// compile_cpu, with UNAVAILABLE if the child was killed by somebody else, or with the context's error.
+// BAD_MODULE and the compiler's reason, with LIMIT_EXCEEDED that names compile-timeout, compile-memory or
+// compile-cpu, with UNAVAILABLE if the child was killed by somebody else, or with the context's error.
 func (c *Compiler) Precompile(ctx context.Context, file []byte) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -178,7 +179,7 @@ func (c *Compiler) compile(ctx context.Context, file []byte) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case timed.Err() != nil:
-		return limitError("compile_timeout", c.timeout().String(), "compiling took longer than")
+		return limitError("compile-timeout", c.timeout().String(), "compiling took longer than")
 	}
 	return c.explain(cmd, a, words.String(), err)
 }
@@ -225,14 +226,18 @@ func (c *Compiler) exchange(cmd *exec.Cmd, file []byte) (answer, error) {
 	}
 }
 
+// noMemory is what a Go program says when the system gives it no more memory: the first and the last two come
+// from its runtime, which then ends, the second is the system's.
+var noMemory = []string{"out of memory", "cannot allocate memory", "failed to create new OS thread", "address space collisions"}
+
 // explain says why a child gave no code.
 func (c *Compiler) explain(cmd *exec.Cmd, a answer, words string, err error) error {
 	state := cmd.ProcessState
 	switch {
 	case c.killedAtCPU(state):
-		return limitError("compile_cpu", c.cpu().String(), "compiling took more processor time than")
-	case a.NoMemory, strings.Contains(words, "out of memory"), strings.Contains(words, "cannot allocate memory"), strings.Contains(words, "failed to create new OS thread"), strings.Contains(words, "address space collisions"):
-		return limitError("compile_memory", memoryText(c.memory()), "compiling took more memory than")
+		return limitError("compile-cpu", c.cpu().String(), "compiling took more processor time than")
+	case a.NoMemory || slices.ContainsFunc(noMemory, func(s string) bool { return strings.Contains(words, s) }):
+		return limitError("compile-memory", memoryText(c.memory()), "compiling took more memory than")
 	case a.Internal:
 		return fmt.Errorf("child: %s", a.Error)
 	case a.Error != "":

@@ -6,7 +6,7 @@
 //
 // starts this same program again as "engine compile-module" for each new module. That command calls [Main]:
 //
-//	os.Exit(child.Main(nil, os.Stdin, os.Stdout))
+//	os.Exit(child.Main(os.Stdin, os.Stdout))
 //
 // The child reads its limits, sets them before anything else, reads the module, compiles it into the folder
 // and answers. It ends with its parent, whose end closes its standard input. Limits on address space and

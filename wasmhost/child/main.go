@@ -14,12 +14,9 @@ import (
 )
 
 // Main is the child's side: it compiles the module that stdin brings and answers on stdout. The result is the
-// status to exit with. It takes no arguments: all it must know comes with the module. It sets limits of the
-// whole process and ends it when stdin ends early, so it must be all that the process does.
-func Main(args []string, stdin io.Reader, stdout io.Writer) int {
-	if len(args) > 0 {
-		return reply(stdout, answer{Error: "child: the command takes no arguments", Internal: true})
-	}
+// status to exit with. It sets limits of the whole process and ends it when stdin ends early, so it must be all
+// that the process does.
+func Main(stdin io.Reader, stdout io.Writer) int {
 	in := bufio.NewReaderSize(stdin, maxMessage)
 	var t task
 	if err := readMessage(in, &t); err != nil {
