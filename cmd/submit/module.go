@@ -186,7 +186,7 @@ func (s *session) moduleRemoveCommand() *cobra.Command {
 	return s.catalogueCommand(&cobra.Command{
 		Use:     "remove MODULE",
 		Short:   "Take a module out of the catalogue",
-		Long:    "Take NAME@VERSION, or with NAME all of its versions, out of the catalogue. Jobs that run are not touched.",
+		Long:    "Take NAME@VERSION, or NAME if it has one version only, out of the catalogue. Jobs that run are not touched.",
 		Example: "  submit module remove mine@1.1\n  submit module remove mine",
 		Args:    cli.WantArgs(1, 1, "a MODULE"),
 	}, func(ctx context.Context, client *pinion.Client, output string, args []string) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"path"
 	"path/filepath"
 	"strings"
@@ -61,12 +62,8 @@ func (s *session) moduleInitCommand() *cobra.Command {
 			if err := cli.OneOf("lang", lang, names...); err != nil {
 				return err
 			}
-			for _, t := range templates() {
-				if t.lang == lang {
-					return s.initModule(t, args[0])
-				}
-			}
-			return nil
+			all := templates()
+			return s.initModule(all[slices.IndexFunc(all, func(t template) bool { return t.lang == lang })], args[0])
 		},
 	}
 	cmd.Flags().StringVar(&lang, "lang", "", strings.Join(names, ", "))

@@ -123,8 +123,8 @@ func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
 		return api.Errorf(api.CodeBadRequest, "on_error is %.40q; it must be fail or skip", req.OnError)
 	case req.OnError == api.OnErrorFail && req.MaxSkip != 0:
 		return api.Errorf(api.CodeBadRequest, "max_skip is %d, but on_error is not skip", req.MaxSkip)
-	case req.MaxSkip < 0 || req.MaxSkip > maxMaxSkip:
-		return api.Errorf(api.CodeBadRequest, "max_skip is %d; it must be 1 to %d", req.MaxSkip, maxMaxSkip)
+	case req.MaxSkip < 0 || req.MaxSkip > mostSkipped:
+		return api.Errorf(api.CodeBadRequest, "max_skip is %d; it must be 1 to %d", req.MaxSkip, mostSkipped)
 	case req.Limit < 0 || req.WaitMS < 0 || req.MaxBytes < 0:
 		return api.Errorf(api.CodeBadRequest, "limit, wait_ms and max_bytes may not be negative")
 	}

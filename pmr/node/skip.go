@@ -20,7 +20,7 @@ const (
 	maxListed  = 100 // records in a report
 	maxNamed   = 3   // records in an error's message
 
-	maxMaxSkip = 10_000
+	mostSkipped = 10_000
 )
 
 // bucketSkipping runs the job's function over a bucket and leaves out the records at which it fails. All of

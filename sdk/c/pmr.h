@@ -21,9 +21,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#ifdef __wasm_simd128__
-#include <wasm_simd128.h>
-#endif
 
 #ifdef __cplusplus
 #define PMR_C extern "C"
