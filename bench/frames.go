@@ -68,7 +68,7 @@ func (b *bench) framesOnly(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	atMost(fmt.Sprintf("allocations of %d batches more", batches), float64(allocations), 0)
+	atMost(fmt.Sprintf("allocations per batch, of %d more batches", batches), float64(allocations)/float64(batches), 0.01)
 	fmt.Println()
 	return nil
 }

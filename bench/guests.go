@@ -16,6 +16,9 @@ import (
 	"github.com/pinion-mr/pinion/wasmhost"
 )
 
+// What guests emit goes into tables in blocks: that is most of their speed.
+var _ wasmhost.BlockSink = (*reduce.Table)(nil)
+
 // languages are those of the word count in examples/wasm, by folder.
 var languages = []string{"c", "wat", "rust", "go", "assemblyscript", "wasi-c", "wasi-rust"}
 
@@ -69,7 +72,7 @@ func load(ctx context.Context, host *wasmhost.Host, file []byte) (*wasmhost.Modu
 	return host.Compile(ctx, hex.EncodeToString(sum[:]), file)
 }
 
-// host maps a corpus with a function of a guest and sums what it emits.
+// mapCorpus maps a corpus with a function of a guest and sums what it emits.
 func mapCorpus(ctx context.Context, m *wasmhost.Module, function string, c *corpus) (cost, *reduce.Table, error) {
 	in, err := m.Instance(ctx, wasmhost.Job{Name: "bench", Function: function, Numeric: true})
 	if err != nil {

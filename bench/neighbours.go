@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,12 +16,13 @@ import (
 
 const (
 	neighbours     = 8 // jobs at a time
-	neighboursTime = 10 * time.Second
+	neighboursTime = 5 * time.Second
+	neighbourTurns = 2
 	neighbourBytes = 4 << 20 // of lines in their space
 )
 
 // neighbours measures what a job that loops for ever takes from others: how many short jobs are done in a time,
-// so many at once, without it and beside it.
+// so many at once, without it and beside it. Both are measured in turn, and the better turn counts.
 func (b *bench) neighbours(ctx context.Context) error {
 	fmt.Printf("%d jobs at a time, again and again, on the engine:\n", neighbours)
 	if err := b.importPart(ctx, "part", neighbourBytes); err != nil {
@@ -33,22 +35,24 @@ func (b *bench) neighbours(ctx context.Context) error {
 	if _, err := b.client.AddModule(ctx, "floods", "", "sum", file); err != nil {
 		return err
 	}
-	var done [2]int
-	for i := range done {
-		stop := func() error { return nil }
-		if i == 1 {
-			stop = b.loop(ctx)
+	var best [2]uint64
+	for range neighbourTurns {
+		for i := range best {
+			stop := func() error { return nil }
+			if i == 1 {
+				stop = b.loop(ctx)
+			}
+			done, err := b.shortJobs(ctx)
+			if err := errors.Join(err, stop()); err != nil {
+				return err
+			}
+			best[i] = max(best[i], done)
 		}
-		if done[i], err = b.shortJobs(ctx); err != nil {
-			return err
-		}
-		if err := stop(); err != nil {
-			return err
-		}
-		fmt.Printf("  %-28s %6.1f jobs/s\n", []string{"without", "beside a job that loops"}[i], float64(done[i])/neighboursTime.Seconds())
 	}
-	const share = 100.0 / (neighbours + 1)
-	atMost("the good jobs' loss, %; the loop's share is 1/9", 100*(1-float64(done[1])/float64(done[0])), share)
+	for i, name := range []string{"without", "beside a job that loops"} {
+		fmt.Printf("  %-28s %6.1f jobs/s\n", name, float64(best[i])/neighboursTime.Seconds())
+	}
+	atMost("the good jobs' loss, %; the loop's share is 1/9", loss(best[0], best[1]), 100.0/(neighbours+1))
 	fmt.Println()
 	return nil
 }
@@ -84,8 +88,8 @@ func (b *bench) loop(ctx context.Context) (stop func() error) {
 }
 
 // shortJobs runs jobs for some time and returns how many were done.
-func (b *bench) shortJobs(ctx context.Context) (int, error) {
-	var done atomic.Int64
+func (b *bench) shortJobs(ctx context.Context) (uint64, error) {
+	var done atomic.Uint64
 	errs := make([]error, neighbours)
 	var clients sync.WaitGroup
 	until := time.Now().Add(neighboursTime)
@@ -104,5 +108,5 @@ func (b *bench) shortJobs(ctx context.Context) (int, error) {
 			return 0, err
 		}
 	}
-	return int(done.Load()), nil
+	return done.Load(), nil
 }

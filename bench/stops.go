@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -52,7 +53,7 @@ func (b *bench) openHosted(ctx context.Context) (h *hosted, closeHost func(*erro
 	if err != nil {
 		return nil, nil, err
 	}
-	h = &hosted{host: host, records: c.part(8)}
+	h = &hosted{host: host, records: c.part(50)}
 	defer func() {
 		if err != nil {
 			closeHost(&err)
@@ -169,40 +170,64 @@ func (b *bench) stops(ctx context.Context) (err error) {
 	return err
 }
 
+const (
+	pauseGuests = 8
+	pauseTime   = 3 * time.Second
+	pauseRounds = 3
+)
+
 // pauses compares the pauses for garbage collection of a process that hosts well-behaved guests with those of one
-// that hosts a guest that loops too. The collector is kept busy in both.
+// that hosts a guest that loops too. The collector is kept busy in both. Of some rounds in turn the best count:
+// what else runs on the machine makes pauses longer, and never shorter.
 func (b *bench) pauses(ctx context.Context) (err error) {
-	const guests, during = 8, 5 * time.Second
-	fmt.Printf("pauses of a process with %d guests that count words for %v, and one that loops:\n", guests, during)
+	fmt.Printf("pauses of a process with %d guests that count words, and one that loops; best of %d times %v:\n",
+		pauseGuests, pauseRounds, pauseTime)
 	h, closeHost, err := b.openHosted(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeHost(&err)
-	var p99, worst [2]time.Duration
-	var counted [2]uint64
-	for i := range 2 {
-		stopCounting := h.counting(ctx, guests)
-		looping := make(chan error, 1)
-		if i == 1 {
-			go func() { _, err := h.flood(ctx, "loop", during); looping <- err }()
-		} else {
-			looping <- nil
+	var best [2]paused
+	for round := range pauseRounds {
+		for i, loops := range []bool{false, true} {
+			p, err := h.paused(ctx, loops)
+			if err != nil {
+				return err
+			}
+			if round == 0 {
+				best[i] = p
+			}
+			best[i] = paused{min(best[i].p99, p.p99), min(best[i].worst, p.worst), max(best[i].counted, p.counted)}
 		}
-		p99[i], worst[i] = collect(during)
-		if counted[i], err = stopCounting(); err != nil {
-			return err
-		}
-		if err := <-looping; err != nil {
-			return err
-		}
-		fmt.Printf("  %-28s p99 %7.3f ms, worst %7.3f ms; counted %d times\n",
-			[]string{"without", "with a guest that loops"}[i], ms(p99[i]), ms(worst[i]), counted[i])
 	}
-	atMost("pauses with / without a looping guest, p99", p99[1].Seconds()/p99[0].Seconds(), 5)
-	atMost("the good guests' loss, %; the loop's share is 1/9", 100*(1-float64(counted[1])/float64(counted[0])), 100.0/(guests+1)+3)
+	for i, name := range []string{"without", "with a guest that loops"} {
+		fmt.Printf("  %-28s p99 %7.3f ms, worst %7.3f ms; counted %d times\n", name, ms(best[i].p99), ms(best[i].worst), best[i].counted)
+	}
+	atMost("pauses with / without a looping guest, p99", best[1].p99.Seconds()/best[0].p99.Seconds(), 5)
+	atMost("the good guests' loss, %; the loop's share is 1/9", loss(best[0].counted, best[1].counted), 100.0/(pauseGuests+1))
 	fmt.Println()
 	return nil
+}
+
+func loss(without, with uint64) float64 { return 100 * (1 - float64(with)/float64(without)) }
+
+// paused is what one round saw.
+type paused struct {
+	p99, worst time.Duration
+	counted    uint64 // how often guests counted all records
+}
+
+func (h *hosted) paused(ctx context.Context, loops bool) (p paused, err error) {
+	stopCounting := h.counting(ctx, pauseGuests)
+	looping := make(chan error, 1)
+	if loops {
+		go func() { _, err := h.flood(ctx, "loop", pauseTime); looping <- err }()
+	} else {
+		looping <- nil
+	}
+	p.p99, p.worst = collect(pauseTime)
+	p.counted, err = stopCounting()
+	return p, errors.Join(err, <-looping)
 }
 
 // collect has the collector run again and again and returns the 99th percentile and the longest of its pauses.

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -19,13 +20,13 @@ const (
 
 // Inspect reads a module file and checks it against the guest ABI and limits. The error is a BAD_MODULE
 // [api.Error]: its message joins all faults, its details hold them as fault.1, fault.2 and so on. It does
-// not compile the module, so its functions may still be invalid.
+// not compile the module, so the types of operands in its functions may still be wrong.
 func Inspect(file []byte, limits Limits) (*Manifest, error) {
 	bounds := wasm.DefaultBounds()
 	bounds.Size = limits.ModuleBytes
 	m, err := wasm.ReadWithin(file, bounds)
 	if err != nil {
-		return nil, badModule(file, []string{err.Error()}, "")
+		return nil, badModule(file, unreadable(err), "")
 	}
 	in := &inspection{m: m, limits: limits}
 	in.run()
@@ -46,6 +47,19 @@ func Inspect(file []byte, limits Limits) (*Manifest, error) {
 	_, manifest.HasInit = m.Export("pmr_init")
 	_, manifest.HasEnd = m.Export("pmr_end")
 	return manifest, nil
+}
+
+// unreadable lists the faults of a file that is no module.
+func unreadable(err error) []string {
+	var faults wasm.Faults
+	if !errors.As(err, &faults) {
+		return []string{err.Error()}
+	}
+	var texts []string
+	for _, f := range faults {
+		texts = append(texts, f.Error())
+	}
+	return texts
 }
 
 func badModule(file []byte, faults []string, hint string) *api.Error {
@@ -80,6 +94,9 @@ func (in *inspection) run() {
 	in.imports()
 	in.memory()
 	in.tables()
+	if _, ok := in.m.Export(wasm.FuelExport); ok {
+		in.fault("it exports %s, a name that the host adds itself", quote(wasm.FuelExport))
+	}
 	if in.isCommand() {
 		in.command()
 		return

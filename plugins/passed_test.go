@@ -122,7 +122,7 @@ func TestOnlyWhatPassedIsLoaded(t *testing.T) {
 func TestAddCompiles(t *testing.T) {
 	c, ctx := newCatalogues(t), t.Context()
 	digest := c.store(file(t, "good"))
-	c.failure = api.Errorf(api.CodeLimitExceeded, "compiling took longer than compile_timeout (1s)")
+	c.failure = api.Errorf(api.CodeLimitExceeded, "compiling took longer than compile-timeout (1s)")
 	req := api.ModuleAddRequest{Digest: digest, Name: "mine"}
 	if _, err := c.router.Add(ctx, req); !errors.Is(err, c.failure) {
 		t.Errorf("a module that cannot be compiled: %v", err)

@@ -171,11 +171,21 @@ func TestEmitBlockSinkFails(t *testing.T) {
 	}
 }
 
+// A block that is emitted where nothing may be is refused, whatever the sink.
+func TestEmitBlockOutsideABatch(t *testing.T) {
+	in := instance(t, guest(t, newHost(t, Config{}), "init_emits"), Job{})
+	sink := &blocks{}
+	_, err := in.Map(t.Context(), 0, records("a"), sink)
+	if api.CodeOf(err) != api.CodeGuestFailed || !strings.Contains(err.Error(), "emitted outside a batch") || len(sink.list) > 0 {
+		t.Errorf("%d pairs and %v", len(sink.list), err)
+	}
+}
+
 // In Group every key is compared with those of the batch, so a block is taken apart.
 func TestGroupTakesBlocksApart(t *testing.T) {
 	in := instance(t, guest(t, newHost(t, Config{}), "faults"), Job{Function: "echo"})
 	sink := &blocks{}
-	source := &frames{list: []buckets.Frame{{Flags: buckets.FlagFirst | buckets.FlagLast, Key: []byte("k"), Value: []byte("v")}}}
+	source := &frames{list: []buckets.Frame{{Key: []byte("k"), Value: []byte("v")}}} // without flags the frame may be emitted
 	if _, err := in.Group(t.Context(), "echo", source, sink); err != nil {
 		t.Fatal(err)
 	}

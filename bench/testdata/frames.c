@@ -6,6 +6,9 @@
 //	frames walk|split FILE ROUNDS
 #include <stdint.h>
 
+enum { INPUT = 8 << 20, SLACK = 8 };
+
+static uint8_t input[INPUT + SLACK];
 static uint64_t total;
 
 static uint32_t load(const uint8_t *p) {
@@ -27,6 +30,25 @@ static uint32_t walk_frames(const uint8_t *p, uint32_t size) {
 
 static int space(uint8_t c) { return c == ' ' || (uint8_t)(c - '\t') < 5; }
 
+// spaces and word are pmr.h's: see there.
+static inline uint64_t spaces(uint64_t x) {
+	const uint64_t every = 0x0101010101010101ull, high = 0x80 * every, low = x & ~high;
+	uint64_t blank = ~((low ^ ' ' * every) + 0x7f * every);
+	uint64_t control = (low + (0x80 - '\t') * every) & ~(low + (0x80 - '\r' - 1) * every);
+	return (blank | control) & ~x & high;
+}
+
+static const uint8_t *word_end(const uint8_t *at, const uint8_t *stop) {
+	for (uint64_t x; at < stop; at += 8) { // behind the input is slack
+		__builtin_memcpy(&x, at, 8);
+		if ((x = spaces(x))) {
+			at += __builtin_ctzll(x) >> 3;
+			break;
+		}
+	}
+	return at < stop ? at : stop;
+}
+
 static uint32_t split_frames(const uint8_t *p, uint32_t size) {
 	uint64_t words = 0;
 	for (const uint8_t *end = p + size; p < end;) {
@@ -38,8 +60,7 @@ static uint32_t split_frames(const uint8_t *p, uint32_t size) {
 			if (at == stop)
 				break;
 			const uint8_t *word = at;
-			while (at < stop && !space(*at))
-				at++;
+			at = word_end(at, stop);
 			words += 1 + ((uint64_t)(at - word) << 32);
 		}
 	}
@@ -51,9 +72,7 @@ static uint32_t split_frames(const uint8_t *p, uint32_t size) {
 #define EXPORT(name) __attribute__((export_name(name)))
 __attribute__((import_module("pmr1"), import_name("emit_i64"))) void emit_i64(const char *key, uint32_t klen, uint64_t v);
 
-static uint8_t input[8 << 20];
-
-EXPORT("pmr_alloc") uint8_t *buffer(uint32_t size) { return size <= sizeof input ? input : 0; }
+EXPORT("pmr_alloc") uint8_t *buffer(uint32_t size) { return size <= INPUT ? input : 0; }
 EXPORT("walk") uint32_t walk(const uint8_t *p, uint32_t size) { return walk_frames(p, size); }
 EXPORT("split") uint32_t split(const uint8_t *p, uint32_t size) { return split_frames(p, size); }
 EXPORT("pmr_end") uint32_t end(void) {
@@ -66,8 +85,6 @@ EXPORT("pmr_end") uint32_t end(void) {
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static uint8_t input[8 << 20];
 
 static uint64_t now(void) {
 	struct timespec t;

@@ -2,7 +2,8 @@ package wasm
 
 // frame is a block that is open at some place of a function.
 type frame struct {
-	op opcode
+	op    opcode
+	depth int // how deep blocks in it are
 }
 
 func (r *reader) code() {
@@ -60,25 +61,27 @@ func (r *reader) body() {
 	if index < len(r.m.Funcs) {
 		locals += uint64(len(r.m.typeOf(r.m.Funcs[index]).Params))
 	}
-	last := &r.m.Bodies[len(r.m.Bodies)-1]
-	r.instructions(last, locals)
-	r.weigh(last, locals)
+	r.load = load{}
+	r.instructions(locals)
+	r.weigh(b.Offset, locals)
 }
 
-// weigh bounds what compiling costs: a compiler looks at each local where paths meet, and ours takes time
-// that grows with the square of the number of such places.
-func (r *reader) weigh(b *Body, locals uint64) {
-	b.Weight = b.Instructions + b.Joins*int(locals) + b.Joins*b.Joins/joinsSquared
-	if r.weight += b.Weight; r.err == nil && r.weight > r.bounds.Weight {
-		r.fail(b.Offset, "it")
+// weigh bounds what compiling the function may cost, and all functions together.
+func (r *reader) weigh(at int, locals uint64) {
+	weight := r.load.weight(locals)
+	r.m.Bodies[len(r.m.Bodies)-1].Weight = weight
+	r.weight += weight
+	switch {
+	case weight > r.bounds.Weight:
+		r.fail(at, "it would take too long to compile, by its blocks (%d of weight; the limit is %d)", weight, r.bounds.Weight)
+	case r.weight > r.bounds.AllWeight && r.weight-weight <= r.bounds.AllWeight:
+		r.fail(at, "the module would take too long to compile: up to here it weighs %d; the limit is %d", r.weight, r.bounds.AllWeight)
 	}
 }
 
-const joinsSquared = 50
-
 // instructions checks those of one function, up to its end.
-func (r *reader) instructions(b *Body, locals uint64) {
-	r.frames = append(r.frames[:0], frame{opBlock})
+func (r *reader) instructions(locals uint64) {
+	r.frames = append(r.frames[:0], frame{op: opBlock})
 	for len(r.frames) > 0 && r.err == nil {
 		if r.left() == 0 {
 			r.fail(r.at, "it does not end with an end instruction")
@@ -88,17 +91,8 @@ func (r *reader) instructions(b *Body, locals uint64) {
 		if r.err != nil {
 			return
 		}
-		b.Instructions++
+		r.load.add(in)
 		r.nesting(in)
-		b.Nesting = max(b.Nesting, len(r.frames)-1)
-		switch in.op {
-		case opBlock, opIf, opElse, opBrIf:
-			b.Joins++
-		case opLoop:
-			b.Joins += 4
-		case opBrTable:
-			b.Joins += len(r.targets)
-		}
 		r.indexes(in, locals)
 	}
 	if r.err == nil && r.left() > 0 {
@@ -110,11 +104,15 @@ func (r *reader) instructions(b *Body, locals uint64) {
 func (r *reader) nesting(in instruction) {
 	switch in.op {
 	case opBlock, opLoop, opIf:
-		if len(r.frames) > r.bounds.Nesting {
-			r.fail(in.at, "more than %d blocks in one another, the limit", r.bounds.Nesting)
+		f := frame{op: in.op, depth: 1}
+		if in.op == opLoop {
+			f.depth = 1 + addedBlocks
+		}
+		if f.depth += r.frames[len(r.frames)-1].depth; f.depth > r.bounds.Nesting {
+			r.fail(in.at, "blocks in one another to a depth of more than %d, the limit", r.bounds.Nesting)
 			return
 		}
-		r.frames = append(r.frames, frame{in.op})
+		r.frames = append(r.frames, f)
 		if in.typed {
 			r.inRange(in.at, in.index, len(r.m.Types), "type", typeSection)
 		}
@@ -132,45 +130,45 @@ func (r *reader) nesting(in instruction) {
 // indexes checks what an instruction refers to.
 func (r *reader) indexes(in instruction, locals uint64) {
 	switch in.form.shape {
-	case label:
+	case shapeLabel:
 		r.label(in.at, in.index)
-	case labels:
+	case shapeLabels:
 		for _, l := range r.targets {
 			r.label(in.at, l)
 		}
 		if r.branch += len(r.targets); r.branch > r.bounds.AllTargets {
 			r.fail(in.at, "all br_table together have more than %d targets, the limit", r.bounds.AllTargets)
 		}
-	case function:
+	case shapeFunction:
 		r.inRange(in.at, in.index, len(r.m.Funcs), "function", importSection, functionSection)
-	case indirect:
+	case shapeIndirect:
 		r.inRange(in.at, in.index, len(r.m.Types), "type", typeSection)
-		r.table2(in.at, in.second)
-	case local:
+		r.tableIndex(in.at, in.second)
+	case shapeLocal:
 		if uint64(in.index) >= locals {
 			r.fail(in.at, "local %d is used, but there are %d", in.index, locals)
 		}
-	case global:
+	case shapeGlobal:
 		if r.inRange(in.at, in.index, len(r.m.Globals), "global", importSection, globalSection) &&
 			in.op == opGlobalSet && !r.m.Globals[in.index].Mutable {
 			r.fail(in.at, "it sets global %d, which cannot change", in.index)
 		}
-	case table:
-		r.table2(in.at, in.index)
-	case tableTwo:
-		r.table2(in.at, in.index)
-		r.table2(in.at, in.second)
-	case tableInit:
+	case shapeTable:
+		r.tableIndex(in.at, in.index)
+	case shapeTableTwo:
+		r.tableIndex(in.at, in.index)
+		r.tableIndex(in.at, in.second)
+	case shapeTableInit:
 		r.inRange(in.at, in.index, len(r.m.Elements), "element segment", elementSection)
-		r.table2(in.at, in.second)
-	case elemIndex:
+		r.tableIndex(in.at, in.second)
+	case shapeElemIndex:
 		r.inRange(in.at, in.index, len(r.m.Elements), "element segment", elementSection)
-	case access, accessLane, memoryZero, memoryTwo:
+	case shapeAccess, shapeAccessLane, shapeMemoryZero, shapeMemoryTwo:
 		r.inRange(in.at, 0, len(r.m.Memories), "memory", importSection, memorySection)
-	case memoryInit:
+	case shapeMemoryInit:
 		r.inRange(in.at, 0, len(r.m.Memories), "memory", importSection, memorySection)
 		r.dataIndex(in)
-	case dataIndex:
+	case shapeDataIndex:
 		r.dataIndex(in)
 	}
 }
@@ -181,7 +179,7 @@ func (r *reader) label(at int, l uint32) {
 	}
 }
 
-func (r *reader) table2(at int, index uint32) {
+func (r *reader) tableIndex(at int, index uint32) {
 	r.inRange(at, index, len(r.m.Tables), "table", importSection, tableSection)
 }
 

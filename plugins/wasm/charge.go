@@ -10,6 +10,8 @@ const (
 	// freeSteps is how much a function that calls nothing may do outside of its loops without looking
 	// whether the slice is used up: its callers look.
 	freeSteps = 64
+	// freeCalls is how many calls, perhaps of such functions, are made in a row before the caller looks again.
+	freeCalls = 256
 )
 
 // code returns the code section with charges.
@@ -40,6 +42,7 @@ type charger struct {
 	blocks  []chargedBlock
 	regions int // that have begun
 	loops   int // that have begun
+	calls   int // that were written
 	inner   int // index of the outermost of the open loops that call nothing; 0 if there is none
 }
 
@@ -49,6 +52,7 @@ type chargedBlock struct {
 	all     int   // that were put around it and those around it
 	carries int   // values that a branch to it takes along
 	steps   int64 // of a loop that is left for the host
+	looked  int   // calls that were written when all ways to where it is now last looked
 }
 
 func (c *charger) function(i int) {
@@ -59,7 +63,7 @@ func (c *charger) function(i int) {
 	c.survey = m.survey(body, c.fuel)
 	c.d = m.instructions(body)
 	c.blocks = append(c.blocks[:0], chargedBlock{carries: len(typ.Results)})
-	c.regions, c.loops, c.inner = 0, 0, 0
+	c.regions, c.loops, c.calls, c.inner = 0, 0, 0, 0
 
 	c.locals(body)
 	if c.survey.calls || c.survey.straight() > freeSteps {
@@ -105,7 +109,17 @@ func (c *charger) instruction(in instruction) {
 	case in.op == opReturn:
 		c.flushIf(c.inner > 0)
 		c.copy(in)
-	case in.op == opCall || in.op == opRefFunc:
+	case in.op == opElse:
+		top := len(c.blocks) - 1
+		c.blocks[top].looked = c.blocks[top-1].looked
+		c.copy(in)
+	case in.op == opCall:
+		c.put(in.op, uint64(c.w.shift(in.index)))
+		c.lookAfterCall()
+	case in.op == opIndirect:
+		c.copy(in)
+		c.lookAfterCall()
+	case in.op == opRefFunc:
 		c.put(in.op, uint64(c.w.shift(in.index)))
 	case in.op == opMemoryGrow || in.op == opTableGrow:
 		c.take(growSteps)
@@ -118,8 +132,22 @@ func (c *charger) instruction(in instruction) {
 	}
 }
 
+// lookAfterCall looks if there were many calls since all ways to here last looked. What is inside a block that
+// has ended may have been left out, so looks in there do not count.
+func (c *charger) lookAfterCall() {
+	c.calls++
+	top := &c.blocks[len(c.blocks)-1]
+	if c.calls-top.looked < freeCalls {
+		return
+	}
+	top.looked = c.calls
+	c.load()
+	c.look()
+}
+
 func (c *charger) open(b chargedBlock) {
-	b.all = c.blocks[len(c.blocks)-1].all + b.added
+	around := c.blocks[len(c.blocks)-1]
+	b.all, b.looked = around.all+b.added, around.looked
 	c.blocks = append(c.blocks, b)
 }
 
@@ -195,6 +223,9 @@ func (c *charger) tick() {
 	}
 }
 
+// addedBlocks is how many blocks are put around a loop.
+const addedBlocks = 3
+
 // loop begins a loop. Calling the host inside would cost the compiler registers in each turn, so the loop
 // is left to call it, and entered again:
 //
@@ -222,7 +253,7 @@ func (c *charger) loop(in instruction) {
 	}
 	b := chargedBlock{carries: c.arity(in, true)}
 	if !shape.params {
-		b.added, b.steps = 3, max(c.survey.regions[c.regions].steps, 1)
+		b.added, b.steps = addedBlocks, max(c.survey.regions[c.regions].steps, 1)
 		blockType := c.d.b[in.at+1 : in.end]
 		c.out = append(append(c.out, byte(opBlock)), blockType...)
 		c.out = append(append(c.out, byte(opLoop)), blockType...)
@@ -232,6 +263,7 @@ func (c *charger) loop(in instruction) {
 	c.copy(in)
 	c.take(max(c.survey.regions[c.regions].steps, 1))
 	c.regions++
+	c.blocks[len(c.blocks)-1].looked = c.calls
 	if shape.params {
 		c.look()
 		return

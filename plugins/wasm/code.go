@@ -42,7 +42,7 @@ func (d *decoder) next() instruction {
 	default:
 		in.form = oneByte[in.op]
 	}
-	if d.err == nil && in.form.shape == absent {
+	if d.err == nil && in.form.shape == shapeAbsent {
 		if feature := in.op.off(); feature != "" {
 			d.fail(in.at, "instruction 0x%02x belongs to the %s feature, which is off", uint16(in.op), feature)
 		} else {
@@ -72,47 +72,47 @@ func (d *decoder) prefixed(in *instruction) {
 
 func (d *decoder) immediates(in *instruction) {
 	switch in.form.shape {
-	case absent, plain:
-	case blockType:
+	case shapeAbsent, shapePlain:
+	case shapeBlockType:
 		in.index, in.typed = d.blockType()
-	case labels:
+	case shapeLabels:
 		d.branchTable(in)
-	case indirect, tableInit, tableTwo:
+	case shapeIndirect, shapeTableInit, shapeTableTwo:
 		in.index, in.second = d.u32("an index"), d.u32("a table index")
-	case selectType:
+	case shapeSelectType:
 		if n := d.u32("the number of types of a select"); d.err == nil && n != 1 {
 			d.fail(in.at, "a select of %d types", n)
 		}
 		d.valType()
-	case label, function, local, global, table, elemIndex, dataIndex:
+	case shapeLabel, shapeFunction, shapeLocal, shapeGlobal, shapeTable, shapeElemIndex, shapeDataIndex:
 		in.index = d.u32("an index")
-	case access, accessLane:
+	case shapeAccess, shapeAccessLane:
 		d.access(in)
-	case memoryZero:
+	case shapeMemoryZero:
 		d.memoryZero(in)
-	case memoryTwo:
+	case shapeMemoryTwo:
 		d.memoryZero(in)
 		d.memoryZero(in)
-	case memoryInit:
+	case shapeMemoryInit:
 		in.index = d.u32("a data segment's index")
 		d.memoryZero(in)
-	case constI32:
+	case shapeConstI32:
 		d.signed(32, "a constant")
-	case constI64:
+	case shapeConstI64:
 		d.signed(64, "a constant")
-	case bytes4:
+	case shapeBytes4:
 		d.bytes(4, "a constant")
-	case bytes8:
+	case shapeBytes8:
 		d.bytes(8, "a constant")
-	case bytes16:
+	case shapeBytes16:
 		d.bytes(16, "a constant")
-	case shuffle:
+	case shapeShuffle:
 		if i := slices.IndexFunc(d.bytes(16, "the lanes of a shuffle"), func(l byte) bool { return l >= 32 }); i >= 0 {
 			d.fail(in.at, "a shuffle of a lane above 31")
 		}
-	case lane:
+	case shapeLane:
 		d.lane(in, in.form.limit)
-	case nullType:
+	case shapeNullType:
 		in.index = uint32(d.refType("ref.null"))
 	}
 }
@@ -154,7 +154,7 @@ func (d *decoder) access(in *instruction) {
 	case in.index > uint32(in.form.limit):
 		d.fail(in.at, "an alignment of 2^%d for an access to %d bytes", in.index, 1<<in.form.limit)
 	}
-	if in.form.shape == accessLane {
+	if in.form.shape == shapeAccessLane {
 		d.lane(in, 16>>in.form.limit)
 	}
 }

@@ -4,34 +4,34 @@ package wasm
 type shape byte
 
 const (
-	absent     shape = iota // there is no such instruction
-	plain                   // no immediates
-	blockType               // block, loop, if
-	label                   // br, br_if
-	labels                  // br_table
-	function                // call, ref.func
-	indirect                // call_indirect: a type and a table
-	selectType              // select with types
-	local                   // local.get, local.set, local.tee
-	global                  // global.get, global.set
-	table                   // table.get and the like
-	access                  // a load or a store: alignment and offset
-	accessLane              // the same and a lane
-	memoryZero              // memory.size, memory.grow, memory.fill: a memory, which is 0
-	memoryTwo               // memory.copy
-	memoryInit              // a data segment and a memory
-	dataIndex               // data.drop
-	tableTwo                // table.copy
-	tableInit               // an element segment and a table
-	elemIndex               // elem.drop
-	constI32                //
-	constI64                //
-	bytes4                  // f32.const
-	bytes8                  // f64.const
-	bytes16                 // v128.const
-	shuffle                 // 16 lanes of two vectors
-	lane                    // a lane
-	nullType                // ref.null
+	shapeAbsent     shape = iota // there is no such instruction
+	shapePlain                   // no immediates
+	shapeBlockType               // block, loop, if
+	shapeLabel                   // br, br_if
+	shapeLabels                  // br_table
+	shapeFunction                // call, ref.func
+	shapeIndirect                // call_indirect: a type and a table
+	shapeSelectType              // select with types
+	shapeLocal                   // local.get, local.set, local.tee
+	shapeGlobal                  // global.get, global.set
+	shapeTable                   // table.get and the like
+	shapeAccess                  // a load or a store: alignment and offset
+	shapeAccessLane              // the same and a lane
+	shapeMemoryZero              // memory.size, memory.grow, memory.fill: a memory, which is 0
+	shapeMemoryTwo               // memory.copy
+	shapeMemoryInit              // a data segment and a memory
+	shapeDataIndex               // data.drop
+	shapeTableTwo                // table.copy
+	shapeTableInit               // an element segment and a table
+	shapeElemIndex               // elem.drop
+	shapeConstI32                // i32.const
+	shapeConstI64                // i64.const
+	shapeBytes4                  // f32.const
+	shapeBytes8                  // f64.const
+	shapeBytes16                 // v128.const
+	shapeShuffle                 // 16 lanes of two vectors
+	shapeLane                    // a lane
+	shapeNullType                // ref.null
 )
 
 // Instructions that the reader or the rewriter treats in a way of its own. Those with a prefix have it in
@@ -105,35 +105,38 @@ func spread(forms *[256]form, from, to int, s shape, limit byte) {
 
 // oneByte has the instructions without a prefix.
 var oneByte = func() (f [256]form) {
-	spread(&f, 0x00, 0x01, plain, 0) // unreachable, nop
-	spread(&f, 0x02, 0x04, blockType, 0)
-	f[opElse], f[opEnd], f[opReturn] = form{plain, 0}, form{plain, 0}, form{plain, 0}
-	spread(&f, 0x0c, 0x0d, label, 0)
-	f[opBrTable] = form{labels, 0}
-	f[opCall], f[opRefFunc] = form{function, 0}, form{function, 0}
-	f[opIndirect] = form{indirect, 0}
-	spread(&f, 0x1a, 0x1b, plain, 0) // drop, select
-	f[0x1c] = form{selectType, 0}
-	spread(&f, 0x20, 0x22, local, 0)
-	spread(&f, 0x23, 0x24, global, 0)
-	spread(&f, 0x25, 0x26, table, 0)
+	spread(&f, 0x00, 0x01, shapePlain, 0) // unreachable, nop
+	spread(&f, 0x02, 0x04, shapeBlockType, 0)
+	f[opElse], f[opEnd], f[opReturn] = form{shapePlain, 0}, form{shapePlain, 0}, form{shapePlain, 0}
+	spread(&f, 0x0c, 0x0d, shapeLabel, 0)
+	f[opBrTable] = form{shapeLabels, 0}
+	f[opCall], f[opRefFunc] = form{shapeFunction, 0}, form{shapeFunction, 0}
+	f[opIndirect] = form{shapeIndirect, 0}
+	spread(&f, 0x1a, 0x1b, shapePlain, 0) // drop, select
+	f[0x1c] = form{shapeSelectType, 0}
+	spread(&f, 0x20, 0x22, shapeLocal, 0)
+	spread(&f, 0x23, 0x24, shapeGlobal, 0)
+	spread(&f, 0x25, 0x26, shapeTable, 0)
 	// Alignments of the loads and stores 0x28 to 0x3e, in their order.
 	for i, log := range []byte{2, 3, 2, 3, 0, 0, 1, 1, 0, 0, 1, 1, 2, 2, 2, 3, 2, 3, 0, 1, 0, 1, 2} {
-		f[0x28+i] = form{access, log}
+		f[0x28+i] = form{shapeAccess, log}
 	}
-	spread(&f, 0x3f, 0x40, memoryZero, 0)
-	f[opI32Const], f[opI64Const] = form{constI32, 0}, form{constI64, 0}
-	f[opF32Const], f[opF64Const] = form{bytes4, 0}, form{bytes8, 0}
-	spread(&f, 0x45, 0xc4, plain, 0) // all arithmetic, and sign extension
-	f[opRefNull] = form{nullType, 0}
-	f[0xd1] = form{plain, 0} // ref.is_null
+	spread(&f, 0x3f, 0x40, shapeMemoryZero, 0)
+	f[opI32Const], f[opI64Const] = form{shapeConstI32, 0}, form{shapeConstI64, 0}
+	f[opF32Const], f[opF64Const] = form{shapeBytes4, 0}, form{shapeBytes8, 0}
+	spread(&f, 0x45, 0xc4, shapePlain, 0) // all arithmetic, and sign extension
+	f[opRefNull] = form{shapeNullType, 0}
+	f[0xd1] = form{shapePlain, 0} // ref.is_null
 	return f
 }()
 
 // misc has the instructions with prefix 0xfc: saturating conversions, bulk memory, tables.
 var misc = func() (f [256]form) {
-	spread(&f, 0, 7, plain, 0)
-	for i, s := range []shape{memoryInit, dataIndex, memoryTwo, memoryZero, tableInit, elemIndex, tableTwo, table, table, table} {
+	spread(&f, 0, 7, shapePlain, 0)
+	for i, s := range []shape{
+		shapeMemoryInit, shapeDataIndex, shapeMemoryTwo, shapeMemoryZero,
+		shapeTableInit, shapeElemIndex, shapeTableTwo, shapeTable, shapeTable, shapeTable,
+	} {
 		f[8+i] = form{s, 0}
 	}
 	return f
@@ -142,21 +145,21 @@ var misc = func() (f [256]form) {
 // vector has the instructions with prefix 0xfd (SIMD).
 var vector = func() (f [256]form) {
 	for i, log := range []byte{4, 3, 3, 3, 3, 3, 3, 0, 1, 2, 3, 4} { // loads, splatting loads, v128.store
-		f[i] = form{access, log}
+		f[i] = form{shapeAccess, log}
 	}
-	f[0x0c] = form{bytes16, 0}
-	f[0x0d] = form{shuffle, 32}
-	spread(&f, 0x0e, 0x14, plain, 0) // swizzle, splats
+	f[0x0c] = form{shapeBytes16, 0}
+	f[0x0d] = form{shapeShuffle, 32}
+	spread(&f, 0x0e, 0x14, shapePlain, 0) // swizzle, splats
 	for i, lanes := range []byte{16, 16, 16, 8, 8, 8, 4, 4, 2, 2, 4, 4, 2, 2} {
-		f[0x15+i] = form{lane, lanes}
+		f[0x15+i] = form{shapeLane, lanes}
 	}
-	spread(&f, 0x23, 0x53, plain, 0)
+	spread(&f, 0x23, 0x53, shapePlain, 0)
 	for i := range 8 { // loads and stores of one lane of 8, 16, 32 and 64 bits
-		f[0x54+i] = form{accessLane, byte(i % 4)}
+		f[0x54+i] = form{shapeAccessLane, byte(i % 4)}
 	}
-	spread(&f, 0x5c, 0x5d, access, 2)
+	spread(&f, 0x5c, 0x5d, shapeAccess, 2)
 	f[0x5d].limit = 3 // v128.load64_zero
-	spread(&f, 0x5e, 0xff, plain, 0)
+	spread(&f, 0x5e, 0xff, shapePlain, 0)
 	for _, op := range []int{0x9a, 0xa2, 0xa5, 0xa6, 0xaf, 0xb0, 0xb2, 0xb3, 0xb4, 0xbb, 0xc2, 0xc5, 0xc6, 0xcf, 0xd0, 0xd2, 0xd3, 0xd4, 0xe2, 0xee} {
 		f[op] = form{}
 	}

@@ -113,10 +113,11 @@ type reader struct {
 	funcs   int // declared by the function section
 	data    int // declared by the data count section; -1 if there is none
 	locals  uint64
-	weight  int // of all functions
-	branch  int // targets of all br_table
-	strings int // bytes of all names
-	items   int // elements of all segments
+	load    load // of one function
+	weight  int  // of all functions
+	branch  int  // targets of all br_table
+	strings int  // bytes of all names
+	items   int  // elements of all segments
 	frames  []frame
 
 	importedGlobals int

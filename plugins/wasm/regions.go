@@ -66,7 +66,7 @@ func (m *Module) survey(body Body, locals uint64) survey {
 	d := m.instructions(body)
 	for d.left() > 0 {
 		in := d.next()
-		s.regions[s.now].own += in.op.steps()
+		s.regions[s.now].own += m.steps(in)
 		s.note(m, in)
 		s.flow(in, d.targets)
 	}
@@ -83,6 +83,23 @@ func (op opcode) steps() int64 {
 	default:
 		return 1
 	}
+}
+
+// passedValues is how many parameters and results of a call count as one step more.
+const passedValues = 4
+
+// steps is what an instruction of a module counts: a call is also charged for the values that it passes.
+func (m *Module) steps(in instruction) int64 {
+	var callee FuncType
+	switch in.op {
+	case opCall:
+		callee = m.Types[m.Funcs[in.index]]
+	case opIndirect:
+		callee = m.Types[in.index]
+	default:
+		return in.op.steps()
+	}
+	return in.op.steps() + int64(len(callee.Params)+len(callee.Results))/passedValues
 }
 
 // note keeps what an instruction says about the function and the loops around it.

@@ -136,13 +136,10 @@ type Section struct {
 
 // Body is a function's code.
 type Body struct {
-	Offset       int    // of its first instruction in the file
-	Size         int    // bytes of instructions, the final end included
-	Locals       uint64 // without parameters
-	Instructions int
-	Joins        int // places where paths part or meet
-	Nesting      int // the most blocks that are open at once
-	Weight       int // an estimate of what compiling it costs, see [Bounds]
+	Offset int    // of its first instruction in the file
+	Size   int    // bytes of instructions, the final end included
+	Locals uint64 // without parameters
+	Weight int    // what compiling it may cost, see [Bounds]
 
 	locals int // where its locals are declared
 }
