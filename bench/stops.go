@@ -204,12 +204,9 @@ func (b *bench) pauses(ctx context.Context) (err error) {
 		fmt.Printf("  %-28s p99 %7.3f ms, worst %7.3f ms; counted %d times\n", name, ms(best[i].p99), ms(best[i].worst), best[i].counted)
 	}
 	atMost("pauses with / without a looping guest, p99", best[1].p99.Seconds()/best[0].p99.Seconds(), 5)
-	atMost("the good guests' loss, %; the loop's share is 1/9", loss(best[0].counted, best[1].counted), 100.0/(pauseGuests+1))
 	fmt.Println()
 	return nil
 }
-
-func loss(without, with uint64) float64 { return 100 * (1 - float64(with)/float64(without)) }
 
 // paused is what one round saw.
 type paused struct {
