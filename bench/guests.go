@@ -169,12 +169,17 @@ func (b *bench) countRound(ctx context.Context, host *wasmhost.Host, c *corpus, 
 		}
 		best[language] = better(best[language], took)
 	}
-	if _, err := exec.LookPath("mawk"); err != nil {
+	if !installed("mawk") {
 		return nil
 	}
 	awk, err := b.mawk(ctx)
 	best["mawk"] = better(best["mawk"], awk)
 	return err
+}
+
+func installed(program string) bool {
+	_, err := exec.LookPath(program)
+	return err == nil
 }
 
 // sumOf is the sum of all rows.

@@ -1,6 +1,7 @@
 package wasmhost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,8 +88,12 @@ func (in *Instance) failure(err error) error {
 		out.Trap = trapName(message)
 		out.Message = out.Trap
 	}
-	if last := lastWords(out.Stderr); last != "" {
+	if last := cmp.Or(in.stderr.words, lastWords(out.Stderr)); last != "" {
 		out.Message += ": " + last
+	}
+	if limit := uint64(in.config.MemoryPages) * 65_536; in.memory != nil && memorySize(in.memory) > limit-limit/16 {
+		out.Hint = fmt.Sprintf("its memory has %s, and guest-memory allows %s: keep less, or raise guest-memory",
+			sizeText(memorySize(in.memory)), sizeText(limit))
 	}
 	return out
 }
@@ -170,6 +175,9 @@ func (e *entry) frameText(line string) string {
 	return fmt.Sprintf("$%d(%s", n, types)
 }
 
+// panicSigns begin what Go and Rust say when they give up.
+var panicSigns = []string{"panic: ", "fatal error: ", "thread '"}
+
 // lastWords is what stderr says of why a program ended: the words of a panic of Go or Rust, else its last line.
 func lastWords(stderr string) string {
 	last, panicked := "", ""
@@ -178,7 +186,7 @@ func lastWords(stderr string) string {
 		switch {
 		case panicked != "": // Rust's message is a line of its own since 1.73
 			return oneLine(panicked+" "+line, maxMessage)
-		case strings.HasPrefix(line, "panic: "), strings.HasPrefix(line, "fatal error: "):
+		case strings.HasPrefix(line, panicSigns[0]), strings.HasPrefix(line, panicSigns[1]):
 			return oneLine(line, maxMessage)
 		case strings.HasPrefix(line, "thread '") && strings.Contains(line, "' panicked at "):
 			if !strings.HasSuffix(line, ":") {

@@ -82,8 +82,27 @@ func (in *Instance) runCommand(ctx context.Context, function string, source Sour
 	if err := in.finishOutput(); err != nil {
 		return err
 	}
+	return in.skipInput()
+}
+
+// skipInput counts what the program has not read: its bucket was mapped all the same. A warning tells of it.
+func (in *Instance) skipInput() error {
+	c := in.command
+	unread := len(c.rest) > 0
 	in.leaveInput()
-	return nil
+	for !c.ended {
+		batch, records, err := c.source.Fill(in.batch[:0], in.config.BatchBytes)
+		if err != nil {
+			return fmt.Errorf("wasmhost: read bucket %d: %w", in.place.bucket, err)
+		}
+		in.batch, c.ended = batch, records == 0
+		in.leave(batch, records)
+		unread = unread || records > 0
+	}
+	if !unread {
+		return nil
+	}
+	return in.log(slog.LevelWarn, fmt.Appendf(nil, "the command ended before it had read all records of bucket %d", in.place.bucket))
 }
 
 // closeGuest frees a program's memory; the instance can run another one.

@@ -48,7 +48,7 @@ func TestCommand(t *testing.T) {
 				if !reflect.DeepEqual(sink.list, c.want) || figures.Pairs != uint64(len(c.want)) {
 					t.Errorf("wrote %q, want %q (%+v)", sink.list, c.want, figures)
 				}
-				if read := c.function == "map"; (figures.Records == uint64(len(c.records))) != (read || c.records == nil || c.function == "bytewise") {
+				if figures.Records != uint64(len(c.records)) { // also those that the program did not read
 					t.Errorf("figures = %+v", figures)
 				}
 			}
@@ -246,7 +246,7 @@ func TestCommandReports(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(figures.Counters, map[string]int64{"words,long ones": 3}) {
 		t.Errorf("counters %v, %v", figures.Counters, err)
 	}
-	if want := []string{"INFO busy", "WARN reporter:counter:bad", "WARN plain"}; !reflect.DeepEqual(got, want) {
+	if want := []string{"INFO busy", "WARN reporter:counter:bad", "WARN the command ended before it had read all records of bucket 0", "WARN plain"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("logged %q, want %q", got, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	wazeroapi "github.com/tetratelabs/wazero/api"
@@ -66,6 +67,7 @@ func (in *Instance) fuel() uint64 {
 // hostTick is what a guest calls when its slice is used up.
 func hostTick(in *Instance, _ []uint64) error {
 	in.meter.refill()
+	runtime.Gosched() // what waits for a processor is let in before the guest's slice of Go's time is over
 	return in.look()
 }
 

@@ -287,3 +287,22 @@ func TestOneLine(t *testing.T) {
 		}
 	}
 }
+
+// What a program said at its panic is told although its trace is longer than what is kept of stderr.
+func TestPanicBeforeALongTrace(t *testing.T) {
+	var stderr tail
+	for _, piece := range []string{"starting\n", "fatal error: ", "stack overflow", "\n"} {
+		stderr.write([]byte(piece))
+	}
+	for range 1000 {
+		stderr.write([]byte("main.f(...)\n"))
+	}
+	if stderr.words != "fatal error: stack overflow" || len(stderr.b) != maxStderr {
+		t.Errorf("words %q, %d bytes", stderr.words, len(stderr.b))
+	}
+	stderr.reset()
+	stderr.write([]byte("panic: large" + strings.Repeat("\n", maxStderr)))
+	if stderr.words != "panic: large" {
+		t.Errorf("words %q", stderr.words)
+	}
+}

@@ -120,10 +120,19 @@ func (l *lines) flush(line func([]byte) error) error {
 	return line(text)
 }
 
-// tail keeps the last maxStderr bytes.
-type tail struct{ b []byte }
+// tail keeps the last maxStderr bytes, and what a panic said before them: Go writes a long trace behind it.
+type tail struct {
+	b     []byte
+	words string
+}
 
 func (t *tail) write(b []byte) {
+	if len(t.b)+len(b) > maxStderr && t.words == "" {
+		t.words = panicIn(t.b)
+		if t.words == "" && len(b) >= maxStderr {
+			t.words = panicIn(b)
+		}
+	}
 	if len(b) >= maxStderr {
 		t.b = append(t.b[:0], b[len(b)-maxStderr:]...)
 		return
@@ -134,5 +143,15 @@ func (t *tail) write(b []byte) {
 	t.b = append(t.b, b...)
 }
 
-func (t *tail) reset()       { t.b = t.b[:0] }
+// panicIn is what a panic says in an output; empty if there is none.
+func panicIn(b []byte) string {
+	for _, sign := range panicSigns {
+		if i := bytes.Index(b, []byte(sign)); i >= 0 {
+			return lastWords(string(b[i:min(len(b), i+maxMessage)]))
+		}
+	}
+	return ""
+}
+
+func (t *tail) reset()       { t.b, t.words = t.b[:0], "" }
 func (t *tail) text() string { return strings.ToValidUTF8(string(t.b), "\uFFFD") }
