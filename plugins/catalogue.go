@@ -338,8 +338,12 @@ func (c *Catalogue) Remove(ctx context.Context, s string) (api.Module, error) {
 		return m, err
 	}
 	if ref.Version == "" && len(versions) > 1 {
+		var names []string
+		for _, v := range versions {
+			names = append(names, v.Name+"@"+v.Version)
+		}
 		return m, api.Errorf(api.CodeBadRequest, "%s has %d versions", m.Name, len(versions)).
-			WithHint("say which: %s@%s", m.Name, m.Version)
+			WithHint("say which: %s", strings.Join(names, ", "))
 	}
 	return m, c.kv.Delete(ctx, catalogueKeys+m.Name+"."+m.Version)
 }

@@ -258,6 +258,9 @@ func (in *inspection) batchFunctions() {
 	if _, wrong := in.m.Export("map"); wrong {
 		return // said already
 	}
+	if slices.Contains(in.m.Customs, "go:buildid") { // a program that imports the SDK and exports nothing itself
+		in.hint = "put `//go:wasmexport map` above the function"
+	}
 	in.fault("it exports no function of the shape %s, as map must be; it exports %s", batchType, in.exported())
 }
 

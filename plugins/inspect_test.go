@@ -122,6 +122,31 @@ func TestLaterFaults(t *testing.T) {
 	}
 }
 
+// A file with several faults that no module has tells all of them, each as a detail of its own.
+func TestInspectUnreadable(t *testing.T) {
+	b := []byte("\x00asm\x01\x00\x00\x00" + "\x01\x04\x01\x60\x00\x00" + "\x03\x03\x02\x00\x00" + "\x0a\x09\x02\x03\x00\x27\x0b\x03\x00\xfe\x0b")
+	_, err := Inspect(b, DefaultLimits())
+	var e *api.Error
+	if !errors.As(err, &e) || e.Code != api.CodeBadModule {
+		t.Fatalf("Inspect = %v", err)
+	}
+	want := []string{
+		"function 0, byte 24: there is no instruction 0x27",
+		"function 1, byte 28: an instruction of the threads feature, which is off (prefix 0xfe)",
+	}
+	if e.Details["fault.1"] != want[0] || e.Details["fault.2"] != want[1] || e.Message != "the module cannot be used: "+strings.Join(want, "; ") {
+		t.Errorf("%s; details %q", e.Message, e.Details)
+	}
+}
+
+// The name of the global that metering adds is taken.
+func TestInspectReserved(t *testing.T) {
+	b := []byte("\x00asm\x01\x00\x00\x00" + "\x05\x03\x01\x00\x01" + "\x07\x0f\x01\x0b" + wasm.FuelExport + "\x02\x00")
+	if _, err := Inspect(b, DefaultLimits()); err == nil || !strings.Contains(err.Error(), `it exports "pinion.fuel", a name that the host adds itself`) {
+		t.Errorf("Inspect = %v", err)
+	}
+}
+
 func TestInspectLimits(t *testing.T) {
 	b := file(t, "good")
 	for what, set := range map[string]func(*Limits){

@@ -145,6 +145,20 @@ func TestAddCompiles(t *testing.T) {
 	}
 }
 
+func TestRemoveListsTheVersions(t *testing.T) {
+	c, ctx := newCatalogues(t), t.Context()
+	req := api.ModuleAddRequest{Digest: c.store(file(t, "good")), Name: "mine"}
+	for _, req.Version = range []string{"1", "2", "2.1"} {
+		if _, err := c.router.Add(ctx, req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := c.router.Remove(ctx, "mine")
+	if e := api.AsError(err); e == nil || e.Code != api.CodeBadRequest || e.Hint != "say which: mine@1, mine@2, mine@2.1" {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestCheckReadsBeforeItCompiles(t *testing.T) {
 	c, ctx := newCatalogues(t), t.Context()
 	if err := c.router.Check(ctx, c.store(file(t, "bad"))); api.CodeOf(err) != api.CodeBadModule {

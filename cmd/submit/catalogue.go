@@ -32,7 +32,7 @@ func (c *localCatalogue) Resolve(ctx context.Context, ref string) (api.Module, e
 	if api.CodeOf(err) == api.CodeUnknownModule {
 		e := api.AsError(err)
 		return m, api.Errorf(e.Code, "%s among the built-in modules", e.Message).
-			WithHint("with --local, MODULE is wordcount, grep, or a file: ./mine.wasm, ./map.go, a folder with a Go program")
+			WithHint("with --local, MODULE is wordcount, grep, or a file: ./mine.wasm, ./map.go, a folder with a project")
 	}
 	return m, err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pinion-mr/pinion"
@@ -26,7 +27,8 @@ func (s *session) runLocal(ctx context.Context, job pinion.Job, file *moduleFile
 	if err != nil {
 		return err
 	}
-	host, err := newLocalHost(ctx, file, s.guestLog())
+	says := &guestLines{s: s}
+	host, err := newLocalHost(ctx, file, slog.New(says))
 	if err != nil {
 		return err
 	}
@@ -35,7 +37,7 @@ func (s *session) runLocal(ctx context.Context, job pinion.Job, file *moduleFile
 	result, err := host.runTwice(ctx, records, job)
 	if err != nil {
 		err = records.locate(err)
-		s.printFailure(err)
+		s.printFailure(err, says)
 		return err
 	}
 	stats, err := writeRows(s.rowWriter(o), result, job.Limit)
@@ -79,24 +81,29 @@ func writeRows(out rowWriter, result *node.LocalResult, limit int) (api.JobStats
 	return stats, out.close(stats)
 }
 
-// guestLog writes what guests log.
-func (s *session) guestLog() *slog.Logger {
-	return slog.New(&guestLines{s: s})
+// guestLines is a log's handler that shows a guest's log lines as they are, one a line.
+type guestLines struct {
+	s    *session
+	last string // that was shown
 }
-
-// guestLines shows a guest's log lines as they are, one a line.
-type guestLines struct{ s *session }
 
 func (h *guestLines) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h *guestLines) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == guests.Says {
+			h.last = a.Value.String()
 			h.s.note("guest %s: %s", r.Level, appendEscaped(nil, []byte(a.Value.String()), printable))
 		}
 		return true
 	})
 	return nil
+}
+
+// covers reports whether a text of a guest, which may be cut at its beginning, ends with the line shown last.
+func (h *guestLines) covers(text string) bool {
+	text = strings.TrimSpace(text)
+	return h != nil && text != "" && strings.TrimSpace(h.last) == strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
 func (h *guestLines) WithAttrs([]slog.Attr) slog.Handler { return h }
@@ -155,10 +162,10 @@ func (h *localHost) runTwice(ctx context.Context, records *dataset, job pinion.J
 	third, err := h.run(ctx, records, job, order, way{fresh: true}, quiet)
 	if err == nil && difference(first, third) == "" {
 		return nil, api.Errorf(api.CodeGuestFailed, "the answer depends on how the records of a bucket are cut into batches: %s", differs).
-			WithHint("what the guest gathers over several calls must be emitted in pmr_end")
+			WithHint("what the guest gathers over several calls must be emitted at the end of the bucket: guest.OnEnd in Go, pmr_finish in C, onEnd in AssemblyScript, pmr::bucket! in Rust, else pmr_end")
 	}
 	return nil, api.Errorf(api.CodeGuestFailed, "the guest carries state from bucket to bucket: with an instance for each bucket the answer is another: %s", differs).
-		WithHint("begin each bucket anew, in pmr_init: an instance serves several buckets, in any order")
+		WithHint("begin each bucket anew: guest.OnBegin in Go, pmr_begin in C, onBegin in AssemblyScript, pmr::bucket! in Rust, else pmr_init; an instance serves several buckets, in any order")
 }
 
 // difference tells the first row in which two results differ.

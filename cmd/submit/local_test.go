@@ -100,7 +100,7 @@ func TestRunLocalFindsState(t *testing.T) {
 		{"calls", "sum", "the answer depends on how the records of a bucket are cut into batches: row 1 is key n with value 16, and then key n"},
 	} {
 		got := call(t, "", "run", localModule, tc.function, "--reduce", tc.reduce, "--local", file)
-		if got.code != cli.ExitFailed || got.stdout != "" || !strings.Contains(got.stderr, tc.want) {
+		if got.code != cli.ExitFailed || got.stdout != "" || !strings.Contains(got.stderr, tc.want) || !strings.Contains(got.stderr, "guest.On") {
 			t.Errorf("%s: %+v, want %q", tc.function, got, tc.want)
 		}
 	}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"strings"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -46,8 +49,19 @@ func (l *localFlag) wantArgs(cmd *cobra.Command, args []string) error {
 			return cli.Usagef("%s needs a MODULE before --local: all after it are files", cmd.Name())
 		}
 		args = args[:l.before]
+	} else if len(args) > 1 && isInput(args[1]) {
+		return cli.Usagef("%s is a file, not a FUNCTION: files come after --local", args[1])
 	}
 	return cli.WantArgs(1, 2, "a MODULE and perhaps a FUNCTION")(cmd, args)
+}
+
+// isInput tells a file that a user forgot to write --local before from a function's name.
+func isInput(arg string) bool {
+	if !strings.ContainsAny(arg, `./\`) {
+		return false
+	}
+	info, err := os.Stat(arg)
+	return err == nil && !info.IsDir()
 }
 
 // split tells MODULE and FUNCTION from the files.

@@ -53,7 +53,7 @@ func (s *session) moduleAddCommand() *cobra.Command {
 		Use:   "add FILE",
 		Short: "Put a module into the catalogue",
 		Long: "Put a module into the catalogue, after checking it. FILE is a .wasm file, or what run builds: a .go file,\n" +
-			"a folder with a Go program, a .wat file. Without --name it is called after FILE; without a version it gets\n" +
+			"a folder with a project, a .wat file. Without --name it is called after FILE; without a version it gets\n" +
 			"the next whole number. A version that exists with other bytes is refused.",
 		Example: "  submit module add mine.wasm --reduce sum\n" +
 			"  submit module add build/out.wasm --name mine@1.2\n" +
@@ -89,9 +89,13 @@ func (s *session) addModule(ctx context.Context, path, name, reduce, output stri
 		return err
 	}
 	defer done()
+	before, _ := client.Module(ctx, ref.String()) // it need not be there, and what else fails, fails below
 	m, err := client.AddModule(ctx, ref.Name, ref.Version, reduce, file.bytes)
 	if err != nil {
 		return err
+	}
+	if before.Version == m.Version && before.Digest == file.manifest.Digest {
+		s.note("unchanged: %s@%s has these bytes already", m.Name, m.Version)
 	}
 	if output == "json" {
 		return s.printJSON(m)

@@ -31,7 +31,7 @@ func (s *session) moduleBenchCommand() *cobra.Command {
 		Long: `Measure how fast a module's function maps the records of files, here and without a server: one instance on
 one core, metered as on a storage, again and again for --least. The records are in memory, so nothing is
 measured but the guest, the host and, with a reduce that needs no function, the table that takes the pairs.
-MODULE and the files are those of run --local.
+MODULE and the files are those of run --local; --timeout bounds each round, as it bounds a job (default 60s).
 
   speed    of keys and values read            output  pairs and bytes put out for what was read
   time     for one record, mean               memory  of the guest, at the end
@@ -74,10 +74,20 @@ func (s *session) bench(ctx context.Context, o benchOptions, args, files []strin
 	if err := cli.OneOf("output", o.output, "text", "json"); err != nil {
 		return err
 	}
+	if o.reduce == "module" || strings.HasPrefix(o.reduce, "module:") {
+		return cli.Usagef("bench measures the map, and no function that reduces: --reduce is sum, count, min, max or none")
+	}
 	if o.least < 0 || o.least > time.Hour {
 		return cli.Usagef("--least is %v; it must be 0 to 1h", o.least)
 	}
 	params, err := params(o.params)
+	if err != nil {
+		return err
+	}
+	if err := s.options.Settle(); err != nil {
+		return err
+	}
+	limit, err := s.options.Timeout(jobTimeout)
 	if err != nil {
 		return err
 	}
@@ -93,7 +103,7 @@ func (s *session) bench(ctx context.Context, o benchOptions, args, files []strin
 		}
 		name = file.name
 	}
-	b := &benchmark{job: wasmhost.Job{ID: "local", Name: name, Params: params}}
+	b := &benchmark{job: wasmhost.Job{ID: "local", Name: name, Params: params, TimeLimit: limit}}
 	if len(args) > 1 {
 		b.job.Function = args[1]
 	}
@@ -113,7 +123,7 @@ func (s *session) bench(ctx context.Context, o benchOptions, args, files []strin
 	}
 	if err := b.run(ctx, catalogue, module.Digest, o.least); err != nil {
 		err = b.records.locate(err)
-		s.printFailure(err)
+		s.printFailure(err, nil)
 		return err
 	}
 	return s.printBench(b, o.output)
@@ -127,6 +137,7 @@ func (b *benchmark) setReduce(names ...string) error {
 		}
 		var err error
 		b.reducer, err = reduce.Parse(name)
+		b.job.Numeric = b.reducer.Numeric()
 		b.drop = name == "none" || b.reducer.Function() != ""
 		return err
 	}
@@ -167,10 +178,13 @@ func (b *benchmark) run(ctx context.Context, catalogue node.Catalogue, digest st
 	return nil
 }
 
-// round maps all buckets once, in a new instance. The time does not count how that was made.
+// round maps all buckets once, in a new instance, within the time limit of a job. The time it tells does not
+// count how the instance was made.
 func (b *benchmark) round(ctx context.Context, host *wasmhost.Host, module *wasmhost.Module) (total wasmhost.Figures, took time.Duration, err error) {
 	job := b.job
 	job.Quota = host.NewQuota()
+	ctx, cancel := context.WithTimeout(ctx, job.TimeLimit)
+	defer cancel()
 	in, err := module.Instance(ctx, job)
 	if err != nil {
 		return total, 0, err

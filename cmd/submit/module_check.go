@@ -21,7 +21,7 @@ func (s *session) moduleCheckCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Say what a module file is, or all that is wrong with it",
 		Long: "Say what a module file is, or all that is wrong with it. FILE is a .wasm file, or what run builds: a .go\n" +
-			"file, a folder with a Go program, a .wat file. It is compiled as an engine will compile it. No server is\n" +
+			"file, a folder with a project, a .wat file. It is compiled as an engine will compile it. No server is\n" +
 			"needed.",
 		Example: "  submit module check mine.wasm\n" +
 			"  submit module check ./map.go --output json",
@@ -93,7 +93,7 @@ func (s *session) printCheck(m *plugins.Manifest, c checked, output string) erro
 		{"imports", strings.Join(m.Imports, " ")},
 		{"memory", fmt.Sprintf("%s at the start, %s at the most", binaryCount(uint64(m.Memory.Min)*65_536),
 			binaryCount(uint64(plugins.DefaultLimits().MemoryPages)*65_536))},
-		{"size", fmt.Sprintf("%d bytes; %d with fuel counted (%+.0f %%)", m.Size, c.metered, 100*(float64(c.metered)/float64(m.Size)-1))},
+		{"size", fmt.Sprintf("%d bytes; %d with fuel counted and debug sections left out (%+.0f %%)", m.Size, c.metered, 100*(float64(c.metered)/float64(m.Size)-1))},
 		{"compiled", fmt.Sprintf("in %s here", seconds(c.took))},
 		{"digest", m.Digest},
 	})

@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"go/token"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,23 +19,24 @@ import (
 	"github.com/pinion-mr/pinion/sdk"
 )
 
+// defaultName is the name of the project in the templates.
+const defaultName = "words"
+
 // template is a project that module init can make.
 type template struct {
 	lang  string
 	sdk   string // its SDK file in sdk.Files; Go has a package instead
-	build string // command that builds the module, empty if submit does
-	run   string // what to run then
 	needs string
 }
 
 // templates lists the projects by language.
 func templates() []template {
 	return []template{
-		{lang: "go", run: ".", needs: "Go 1.24 or later"},
-		{lang: "c", sdk: "c/pmr.h", build: "sh build.sh", run: "./guest.wasm", needs: "clang and lld (Debian: clang lld)"},
-		{lang: "rust", sdk: "rust/pmr.rs", build: "sh build.sh", run: "./guest.wasm", needs: "rustc with the target wasm32-unknown-unknown (Debian: rustc lld libstd-rust-dev-wasm32)"},
-		{lang: "assemblyscript", sdk: "assemblyscript/pmr.ts", build: "sh build.sh", run: "./guest.wasm", needs: "asc (npm ci in DIR, or npm install -g assemblyscript)"},
-		{lang: "wat", run: "./guest.wat", needs: "wat2wasm (Debian: wabt)"},
+		{lang: "go", needs: "Go 1.24 or later"},
+		{lang: "c", sdk: "c/pmr.h", needs: "clang and lld (Debian: clang lld)"},
+		{lang: "rust", sdk: "rust/pmr.rs", needs: "rustc with the target wasm32-unknown-unknown (Debian: rustc lld libstd-rust-dev-wasm32)"},
+		{lang: "assemblyscript", sdk: "assemblyscript/pmr.ts", needs: "asc (npm ci in DIR, or npm install -g assemblyscript)"},
+		{lang: "wat", needs: "wat2wasm (Debian: wabt)"},
 	}
 }
 
@@ -71,7 +74,7 @@ func (s *session) moduleInitCommand() *cobra.Command {
 }
 
 func (s *session) initModule(t template, dir string) error {
-	files, err := t.files()
+	files, err := t.files(projectName(dir))
 	if err != nil {
 		return err
 	}
@@ -92,7 +95,7 @@ func (s *session) initModule(t template, dir string) error {
 		}
 	}
 	s.note("wrote %s to %q; next:", exactly(uint64(len(files)), "file"), dir)
-	for _, line := range t.next(dir) {
+	for _, line := range next(dir) {
 		if _, err := fmt.Fprintln(s.stdout, line); err != nil {
 			return err
 		}
@@ -101,12 +104,12 @@ func (s *session) initModule(t template, dir string) error {
 }
 
 // next are the commands to type after init: to test the module, and to run it on a cluster.
-func (t template) next(dir string) []string {
-	test := "submit run " + t.run + " --reduce sum --local input.txt --golden expected.tsv"
-	if t.build != "" {
-		test = t.build + " && " + test
+func next(dir string) []string {
+	return []string{
+		"cd " + shellWord(dir),
+		"submit run . --reduce sum --local input.txt --golden expected.tsv",
+		"submit import input.txt && submit run . --reduce sum",
 	}
-	return []string{"cd " + shellWord(dir), test, "submit import input.txt && submit run " + t.run + " --reduce sum"}
 }
 
 // shellWord is a word as a shell takes it.
@@ -136,8 +139,36 @@ func (f projectFile) mode() fs.FileMode {
 	return 0o644
 }
 
-// files are those of the template, and its SDK.
-func (t template) files() ([]projectFile, error) {
+// projectRule is what a folder's name must look like to be the path of a Go module.
+var projectRule = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+// projectName is the name of a project in a folder: the folder's, if that may be the path of a Go module.
+func projectName(dir string) string {
+	whole, err := filepath.Abs(dir)
+	if err != nil {
+		return defaultName
+	}
+	name := filepath.Base(whole)
+	reserved := []string{"cmd", "std", "main", "internal", "vendor"} // to the go tool
+	if !projectRule.MatchString(name) || !token.IsIdentifier(name) || slices.Contains(reserved, name) {
+		return defaultName
+	}
+	return name
+}
+
+// renamed is a file of the Go template for a project of another name. The function keeps its own.
+func renamed(text []byte, project string) []byte {
+	return []byte(strings.NewReplacer(
+		"module "+defaultName+"\n", "module "+project+"\n",
+		`"`+defaultName+`/guest"`, `"`+project+`/guest"`,
+		"Command "+defaultName+" ", "Command "+project+" ",
+		"# "+defaultName+"\n", "# "+project+"\n",
+		"--name "+defaultName+" ", "--name "+project+" ",
+	).Replace(string(text)))
+}
+
+// files are those of the template, for a project of a name, and its SDK.
+func (t template) files(project string) ([]projectFile, error) {
 	var files []projectFile
 	root := "templates/" + t.lang
 	err := fs.WalkDir(sdk.Files, root, func(name string, d fs.DirEntry, err error) error {
@@ -145,6 +176,9 @@ func (t template) files() ([]projectFile, error) {
 			return err
 		}
 		text, err := sdk.Files.ReadFile(name)
+		if t.lang == "go" {
+			text = renamed(text, project)
+		}
 		files = append(files, projectFile{strings.TrimSuffix(strings.TrimPrefix(name, root+"/"), ".tmpl"), text})
 		return err
 	})

@@ -27,10 +27,28 @@ func isFile(module string) bool {
 	case ".wasm", ".go", ".wat":
 		return true
 	}
+	if sourceLanguage(module) != "" {
+		return true
+	}
 	return module == "." || module == ".." || strings.ContainsAny(module, `/\`)
 }
 
-// readModule reads a .wasm file, or builds a .go file, a folder with a Go program or a .wat file, and checks
+// sourceLanguage names the language of a source that a project's build.sh has to build; "" for other files.
+func sourceLanguage(path string) string {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".c":
+		return "C"
+	case ".cc", ".cpp", ".cxx":
+		return "C++"
+	case ".rs":
+		return "Rust"
+	case ".ts":
+		return "AssemblyScript"
+	}
+	return ""
+}
+
+// readModule reads a .wasm file, or builds a .go file, a .wat file or the project in a folder, and checks
 // what it got as a router will. What the check finds is a BAD_MODULE [api.Error] in the chain of the error.
 func (s *session) readModule(ctx context.Context, path string) (*moduleFile, error) {
 	info, err := os.Stat(path)
@@ -41,8 +59,13 @@ func (s *session) readModule(ctx context.Context, path string) (*moduleFile, err
 	}
 	m := &moduleFile{name: filepath.Base(path)}
 	switch ext := filepath.Ext(path); {
-	case info.IsDir(), ext == ".go":
-		m.bytes, err = s.buildGo(ctx, path, info.IsDir())
+	case info.IsDir():
+		m.bytes, err = s.buildFolder(ctx, path)
+	case ext == ".go":
+		m.bytes, err = s.buildGo(ctx, path, false)
+	case sourceLanguage(path) != "":
+		err = api.Errorf(api.CodeBadRequest, "%s is a source in %s, not a module", path, sourceLanguage(path)).
+			WithHint("build it first: `sh build.sh`, then name guest.wasm; or name the folder, which does both")
 	case ext == ".wat":
 		m.bytes, err = s.assemble(ctx, path)
 	default:

@@ -45,6 +45,8 @@ MODULE is a name in the catalogue (its newest version), name@version, a digest, 
   mine.wasm   a module as it is
   map.go, DIR a program that the installed Go builds: a reactor if it exports a function with go:wasmexport,
               else a WASI command; without a go.mod, package guest is this program's own copy
+  DIR         without Go files: sh build.sh is run in it, which writes guest.wasm there, as in the projects
+              of module init; without that, its .wat file
   mine.wat    what wat2wasm of WABT assembles
 Always there: wordcount splits values at white space and emits each word with a 1; grep emits the records whose
 value contains the text of -p pattern=TEXT (plain text, no expression). "none" passes the records through, to
@@ -72,7 +74,8 @@ UTF-8 are \xHH; table also has \u{H..} for characters that do not print. In JSON
 has a backslash before it in tsv and table. Integers keep all of their 64 bits.
 
 With --on-error skip:N the job goes on without the records at which the function fails, as long as they are at
-most N: of such a record nothing counts, and each is named on stderr with bucket, number, key and reason.
+most N: of such a record nothing counts, and each is named on stderr with bucket, number, key and reason. The
+exit status is 0 then.
 
 Ctrl-C cancels the job.`,
 		Example: "  submit run wordcount --reduce sum --sort -value --limit 20\n" +
@@ -185,7 +188,7 @@ func (s *session) run(ctx context.Context, o runOptions, args, files []string) e
 		if file != nil {
 			job.Module = file.name
 		}
-		return folderHint(job.Module, s.runLocal(ctx, job, file, items, o))
+		return nameHint(args, file, s.runLocal(ctx, job, file, items, o))
 	}
 	client, err := s.dial(ctx)
 	if err != nil {
@@ -197,11 +200,17 @@ func (s *session) run(ctx context.Context, o runOptions, args, files []string) e
 			return err
 		}
 	}
-	return folderHint(job.Module, s.runJob(ctx, client, job, s.rowWriter(o), o.verbose))
+	return nameHint(args, file, s.runJob(ctx, client, job, s.rowWriter(o), o.verbose))
 }
 
-// folderHint helps a user who means a folder and has named a module.
-func folderHint(module string, err error) error {
+// nameHint helps a user who named a module or function that is not there, though something close to it is.
+func nameHint(args []string, file *moduleFile, err error) error {
+	module := args[0]
+	if file != nil && len(args) == 1 && api.CodeOf(err) == api.CodeUnknownFunction && !slices.Contains(file.manifest.Functions, "map") {
+		names := file.manifest.Functions
+		return api.AsError(err).WithHint("it has %s; name it: submit run %s %s",
+			strings.Join(names[:min(len(names), 20)], ", "), shellWord(module), shellWord(names[0]))
+	}
 	if api.CodeOf(err) != api.CodeUnknownModule {
 		return err
 	}
@@ -238,7 +247,7 @@ func (s *session) runJob(ctx context.Context, client *pinion.Client, job pinion.
 	result, err := client.Run(ctx, job)
 	bar.end()
 	if err != nil {
-		s.printFailure(err)
+		s.printFailure(err, nil)
 		return err
 	}
 	if err := result.CheckCoverage(settings.Buckets); err != nil {
@@ -273,9 +282,13 @@ func (s *session) noteUnreduced(job pinion.Job, stats api.JobStats) {
 	}
 }
 
-// printFailure writes what a failed guest left behind; the message itself follows.
-func (s *session) printFailure(err error) {
-	details := api.AsError(err).Details
+// printFailure writes what a failed guest left behind; the message itself follows. Lines of stderr that were shown
+// when the guest wrote them are not repeated.
+func (s *session) printFailure(err error, shown *guestLines) {
+	details := maps.Clone(api.AsError(err).Details)
+	if shown.covers(details["stderr"]) {
+		delete(details, "stderr")
+	}
 	for _, name := range []string{"stderr", "stack"} {
 		if text := strings.TrimSpace(details[name]); text != "" {
 			s.note("%s of the guest:\n  %s", name, strings.ReplaceAll(string(appendEscapedLines(text)), "\n", "\n  "))

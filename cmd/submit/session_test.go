@@ -15,6 +15,7 @@ import (
 	"github.com/pinion-mr/pinion/buckets"
 	"github.com/pinion-mr/pinion/bus"
 	"github.com/pinion-mr/pinion/internal/cli"
+	"github.com/pinion-mr/pinion/plugins"
 )
 
 // router answers as a cluster without storages would, over a real server.
@@ -319,6 +320,14 @@ func TestModules(t *testing.T) {
 	if got.code != cli.ExitDone || !strings.Contains(got.stdout, "version    1") || added.Name != "mine" || added.Version != "7" || added.Reduce != "sum" {
 		t.Errorf("%+v, asked for %+v", got, added)
 	}
+	if strings.Contains(got.stderr, "unchanged") {
+		t.Errorf("other bytes: %+v", got)
+	}
+	m.Digest = plugins.Digest([]byte(fixture(t, "../../plugins/builtin/wordcount.wasm")))
+	if got := call(t, "", "module", "add", "../../plugins/builtin/wordcount.wasm", "--name", "mine"); !strings.Contains(got.stderr, "unchanged: mine@1 has these bytes already\n") {
+		t.Errorf("the same bytes: %+v", got)
+	}
+	m.Digest = strings.Repeat("ab", 32)
 	for args, want := range map[string]string{
 		"module list":                      "mine  1        reactor  -       700   abababababab  map\n",
 		"module show mine":                 "functions  map\n",

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +32,10 @@ func findSource(path string) (source, error) {
 		return source{path: path, name: "stdin", size: -1}, nil
 	}
 	info, err := os.Stat(path)
-	if err != nil {
+	var fault *fs.PathError
+	if errors.As(err, &fault) {
+		return source{}, fmt.Errorf("%s: %w", path, fault.Err)
+	} else if err != nil {
 		return source{}, err
 	}
 	if info.IsDir() {

@@ -24,7 +24,7 @@ const (
 const exitHelp = `
 Exit status:
   0  all that was asked was done
-  1  something failed or was left out; stderr names it
+  1  something failed; stderr names it
   2  wrong usage
 `
 
