@@ -17,5 +17,5 @@
 // every process's log.
 //
 // With go test -short only two light tests run. PINION_E2E=long runs the tests with ten times the
-// records and jobs.
+// records and jobs, and sends each hostile guest twice.
 package e2e

@@ -219,11 +219,15 @@ func (s *siege) wave(attacks []attack) {
 	s.wantCount()
 }
 
-// storm sends each attack eight times at once, twice in a row.
+// storm sends each attack eight times at once; twice in a row if there is time.
 func (s *siege) storm(attacks []attack) {
 	s.t.Helper()
+	rounds := 1
+	if long() {
+		rounds = 2
+	}
 	for _, a := range attacks {
-		for range 2 {
+		for range rounds {
 			s.wave(slices.Repeat([]attack{a}, atOnce))
 		}
 	}
