@@ -189,6 +189,8 @@ func TestBombs(t *testing.T) {
 		"2,000 loops in one another":         {code("\x00", strings.Repeat("\x03\x40", 2_000)+strings.Repeat("\x0b", 2_000)), "to a depth of more than 5000"},
 		"20,000 ifs one behind the other":    {code("\x00", strings.Repeat("\x20\x00\x04\x40\x0b", 20_000)), "would take too long to compile"},
 		"6,000 ifs with 1,000 locals":        {code(thousand, strings.Repeat("\x20\x00\x04\x40\x0b", 6_000)), "would take too long to compile"},
+		"10,000 times memory.fill":           {code("\x00", strings.Repeat("\x20\x00\x20\x00\x20\x00\xfc\x0b\x00", 10_000)), "would take too long to compile"},
+		"10,000 times memory.grow":           {code("\x00", strings.Repeat("\x20\x00\x40\x00\x1a", 10_000)), "would take too long to compile"},
 		"a branch table to 1,000 locals":     {code(thousand, "\x0e"+u(20_000)+strings.Repeat("\x00", 20_001)), "would take too long to compile"},
 		"many functions with 9,000 ifs each": {manyBranches(), "the module would take too long to compile"},
 		"a function of 3 MB":                 {code("\x00", strings.Repeat("\x01", 3<<20)), "it has 3145730 bytes; the limit is 2097152"},
@@ -225,5 +227,5 @@ func manyLocals() []byte {
 func manyBranches() []byte {
 	body := "\x00" + strings.Repeat("\x20\x00\x04\x40\x0b", 9_000) + "\x0b"
 	body = u(uint64(len(body))) + body
-	return module(section(1, typeOne), section(3, u(30)+strings.Repeat("\x00", 30)), section(10, u(30)+strings.Repeat(body, 30)))
+	return module(section(1, typeOne), section(3, u(40)+strings.Repeat("\x00", 40)), section(10, u(40)+strings.Repeat(body, 40)))
 }

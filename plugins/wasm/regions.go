@@ -9,7 +9,7 @@ type region struct {
 	at     int   // where it begins in the file
 	parent int   // the region that leads here; none for a function's first and for a loop's
 	own    int64 // steps of its instructions
-	steps  int64 // what is charged where it begins: own and those of small regions behind it; 0 if it is one
+	steps  int64 // what is charged where it begins; 0 if it is paid by another
 	looped bool  // inside a loop
 	root   int   // the region that pays
 	extra  int64 // steps of others that it pays
@@ -17,10 +17,15 @@ type region struct {
 
 const none = -1
 
-// A region is paid by the one that leads to it as long as those that this one pays besides its own have no
-// more steps than it has itself, or than this many. So a count is at most about twice what was done, and
-// a switch of a thousand cases is not paid as a whole each time.
-const smallRegions = 24
+// A charge costs time, and so regions of a few steps have none: the region that leads to them pays, as long
+// as all that it pays for others is no more than its own steps, or than smallRegions. Since what it pays for
+// may be skipped, it pays a part: one step for each skippedSteps. So what is done is never more than
+// skippedSteps times the count, and a switch of a thousand cases is not paid as a whole each time. The
+// figures are the best for Go, whose functions are loops around a switch of all their parts.
+const (
+	smallRegions = 96
+	skippedSteps = 4
+)
 
 // joinedLocals is how many locals are counted as one step where paths meet, if they were set on one of
 // them: compilers move each of them there.
@@ -75,10 +80,10 @@ func (m *Module) survey(body Body, locals uint64) survey {
 }
 
 // steps is what an instruction counts. Those that only name a value or hold blocks together leave nothing
-// to do when the program runs.
+// to do when the program runs; where locals have to be moved, that is counted there.
 func (op opcode) steps() int64 {
 	switch op {
-	case opNop, opBlock, opLoop, opElse, opEnd, opDrop, opLocalGet, opI32Const, opI64Const, opF32Const, opF64Const:
+	case opNop, opBlock, opLoop, opElse, opEnd, opDrop, opLocalGet, opLocalSet, opLocalTee, opI32Const, opI64Const, opF32Const, opF64Const:
 		return 0
 	default:
 		return 1
@@ -217,7 +222,7 @@ func (s *survey) share() {
 		root := &s.regions[s.regions[r.parent].root]
 		if r.own == 0 || root.extra+r.own <= max(smallRegions, root.own) {
 			root.extra += r.own
-			root.steps += r.own
+			root.steps = root.own + (root.extra+skippedSteps-1)/skippedSteps
 			r.root, r.steps = s.regions[r.parent].root, 0
 		}
 	}
@@ -227,7 +232,7 @@ func (s *survey) share() {
 func (s *survey) straight() (n int64) {
 	for _, r := range s.regions {
 		if !r.looped {
-			n += r.steps
+			n += r.own
 		}
 	}
 	return n

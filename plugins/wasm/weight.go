@@ -2,7 +2,7 @@ package wasm
 
 // load adds up what makes a function expensive to compile. The figures are microseconds on a slow machine,
 // measured with wazero 1.12 on functions made to be expensive and on those of Go's own commands, which
-// take about half of what is estimated.
+// take less than half of what is estimated.
 type load struct {
 	instructions int
 	joins        int // places where paths part or meet
@@ -14,6 +14,8 @@ const (
 	targetLoad    = 20 // of a target of a br_table
 	loopMoves     = 16 // a loop is two, and its locals are looked at in both
 	loopJoins     = 4
+	bulkLoad      = 40 // of an operation on many bytes or elements
+	bulkJoins     = 3  // what metering puts behind it
 	joinsOfMicros = 50 // the square of the joins, divided by this, is microseconds
 )
 
@@ -29,13 +31,24 @@ func (l *load) add(in instruction) {
 	case opBrTable:
 		l.instructions += targetLoad * int(in.index)
 		l.moves += 2 * int(in.index)
+	case opMemoryGrow, opTableGrow:
+		l.bulk()
+	}
+	if in.op.bulk() {
+		l.bulk()
 	}
 	if in.form.shape == shapeAccess || in.form.shape == shapeAccessLane {
 		l.instructions += accessLoad
 	}
 }
 
-// weight is the sum, for a function with so many locals.
+func (l *load) bulk() {
+	l.instructions += bulkLoad
+	l.joins += bulkJoins
+	l.moves += bulkJoins
+}
+
+// weight is the sum, for a function with so many locals. Metering adds up to two.
 func (l *load) weight(locals uint64) int {
-	return l.instructions + l.moves*int(locals) + l.joins*l.joins/joinsOfMicros
+	return l.instructions + l.moves*int(locals+2) + l.joins*l.joins/joinsOfMicros
 }
