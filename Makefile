@@ -23,8 +23,9 @@ ASC := $(TOOLS)/assemblyscript-$(ASSEMBLYSCRIPT_VERSION).installed
 
 # Further flags for go test, as in make test TESTFLAGS=-count=1.
 TESTFLAGS ?=
-# How long make fuzz spends on each decoder.
-FUZZTIME ?= 10s
+# How long make fuzz spends on each decoder, and on what the compiler is given.
+FUZZTIME ?= 8s
+GUEST_FUZZTIME ?= 60s
 
 # What make check runs after the tests, in this order.
 CHECKS := build lint arch race fuzz wasm-check tidy-check vuln-check
@@ -52,8 +53,8 @@ race: ## Run the short tests under the race detector (needs a C compiler)
 	@command -v "$$(go env CC)" >/dev/null || { echo "make race: the race detector needs a C compiler ($$(go env CC)): install gcc or clang" >&2; exit 1; }
 	CGO_ENABLED=1 go test -race -short $(TESTFLAGS) ./...
 
-fuzz: ## Fuzz every decoder of outside bytes for FUZZTIME (10s) each
-	@.ci/fuzz $(FUZZTIME)
+fuzz: ## Fuzz every decoder of outside bytes for FUZZTIME (8s) each, what guests are compiled from for 60s
+	@.ci/fuzz $(FUZZTIME) $(GUEST_FUZZTIME)
 
 bench: build ## Measure the engine against what one would use instead, in one run
 	@go build -o bin/ ./bench
