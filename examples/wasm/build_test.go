@@ -25,9 +25,12 @@ type building struct {
 }
 
 // build compiles the guest of a folder. Where its toolchain is missing the test is skipped, or fails if
-// PINION_TOOLCHAINS is all.
+// PINION_TOOLCHAINS is all. Short runs have the guests in WAT only.
 func build(t *testing.T, folder string) []byte {
 	t.Helper()
+	if testing.Short() && filepath.Base(folder) != "wat" {
+		t.Skip("compilers take long, and so does wazero under the race detector")
+	}
 	entry, _ := built.LoadOrStore(folder, &building{})
 	b := entry.(*building)
 	b.once.Do(func() { b.run(t, folder) })
