@@ -383,11 +383,16 @@ func TestLooksBetweenCalls(t *testing.T) {
 	const calls = 600
 	call := "\x20\x00\x20\x01\x10\x01\x1a"
 	never := "\x41\x00\x04\x40" + call + "\x0b"
+	// arms has a dead arm of n calls, at whose end there is a look, beside one that is run.
+	arms := func(n int) string {
+		return "\x41\x00\x04\x40" + strings.Repeat(call, n) + "\x05" + strings.Repeat(call, freeCalls-1) + "\x0b"
+	}
 	leaf := "\x00" + strings.Repeat(inc0, freeSteps/4) + "\x20\x00\x0b"
 	for name, code := range map[string]string{
 		"straight":            strings.Repeat(call, calls),
 		"in blocks":           strings.Repeat("\x02\x40"+call+"\x0b", calls),
 		"beside what is dead": strings.Repeat(strings.Repeat(call, freeCalls-1)+never, calls/(freeCalls-1)+1),
+		"beside dead arms":    arms(freeCalls) + strings.Repeat(arms(1), calls/(freeCalls-1)),
 		"in arms":             strings.Repeat("\x20\x01\x04\x40"+call+call+"\x05"+never+"\x0b", calls/2),
 	} {
 		body := "\x00" + code + "\x20\x00\x0b"
