@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +31,12 @@ type Job struct {
 	Reduce   string            // sum, count, min, max, none, module, module:NAME; default the module's own
 	Space    string            // default "default"
 	Params   map[string][]byte // for the module
-	Mode     string            // hold, the default
+	Mode     string            // hold (default): no bucket moves during the map; snapshot: they may
+	Client   string            // who asks: clients share the cluster evenly. Those that do not say are one
+	Buckets  []uint16          // map these alone; empty is all
+	Keys     [][]byte          // map the records of these keys alone
+	// BucketParams are params of single buckets, beside Params and before those of the same name.
+	BucketParams map[uint16]map[string][]byte
 	Timeout  time.Duration     // of the job; default 60 s, at least 1 ms
 	Attempts int               // at the most; default 10
 	Sort     string            // key (default), -key, value, -value, none
@@ -49,16 +56,27 @@ func (j Job) request() api.JobRequest {
 	req := api.JobRequest{
 		Job: j.ID, Module: j.Module, Function: j.Function, Combine: j.Combine, Reduce: j.Reduce, Space: j.Space,
 		Mode: j.Mode, TimeoutMS: j.Timeout.Milliseconds(), Attempts: j.Attempts, Sort: j.Sort, Limit: j.Limit,
-		OnError: j.OnError, MaxSkip: j.MaxSkip,
-		MaxBytes: j.PageBytes, WaitMS: min(waitSlice, j.Timeout).Milliseconds(), Proof: j.Proof,
+		OnError: j.OnError, MaxSkip: j.MaxSkip, Client: j.Client, Buckets: j.Buckets,
+		Params: wireParams(j.Params), MaxBytes: j.PageBytes, WaitMS: min(waitSlice, j.Timeout).Milliseconds(), Proof: j.Proof,
 	}
-	if len(j.Params) > 0 {
-		req.Params = make(map[string]api.Bytes, len(j.Params))
-		for name, value := range j.Params {
-			req.Params[name] = value
-		}
+	for _, key := range j.Keys {
+		req.Keys = append(req.Keys, key)
+	}
+	for _, b := range slices.Sorted(maps.Keys(j.BucketParams)) {
+		req.BucketParams = append(req.BucketParams, api.BucketParams{Bucket: b, Params: wireParams(j.BucketParams[b])})
 	}
 	return req
+}
+
+func wireParams(params map[string][]byte) map[string]api.Bytes {
+	if len(params) == 0 {
+		return nil
+	}
+	wire := make(map[string]api.Bytes, len(params))
+	for name, value := range params {
+		wire[name] = value
+	}
+	return wire
 }
 
 // Run runs a job and returns when it is done. If ctx ends first, the job is cancelled and the error has code
@@ -85,7 +103,7 @@ func (c *Client) Run(ctx context.Context, job Job) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &Result{Job: reply.Job, client: c, first: reply, pageBytes: job.PageBytes}
+	result := &Result{Job: reply.Job, client: c, first: reply, pageBytes: job.PageBytes, job: job}
 	if reply.Stats != nil {
 		result.Stats = *reply.Stats
 	}

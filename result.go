@@ -3,6 +3,7 @@ package pinion
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
@@ -16,6 +17,7 @@ type Result struct {
 	client    *Client
 	first     api.JobReply // the first page
 	pageBytes int
+	job       Job
 }
 
 // Rows yields the rows in the job's order. They are fetched page by page, so that a result of any size can be
@@ -47,10 +49,32 @@ func (r *Result) Rows(ctx context.Context) iter.Seq2[api.Row, error] {
 	}
 }
 
-// CheckCoverage looks the proof of the job over: that each of n buckets was pinned, exactly once. The error is
-// a COVERAGE one that names the buckets.
+// Wanted lists the buckets that the job had to cover, ascending, in a cluster of n.
+func (r *Result) Wanted(n int) []uint16 {
+	var list []uint16
+	switch {
+	case len(r.job.Keys) > 0:
+		for _, key := range r.job.Keys {
+			list = append(list, uint16(buckets.Of(key, n)))
+		}
+	case len(r.job.Buckets) > 0:
+		list = slices.Clone(r.job.Buckets)
+	default:
+		for b := range n {
+			list = append(list, uint16(b))
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// CheckCoverage looks the proof of the job over: that of n buckets each that the job had to cover was pinned,
+// exactly once, and no other. The error is a COVERAGE one that names the buckets.
 func (r *Result) CheckCoverage(n int) error {
 	times := make([]int, n)
+	for _, b := range r.Wanted(n) {
+		times[b]-- // pinned once, it is 0
+	}
 	var wrong []buckets.ID
 	for _, p := range r.Stats.Pinned {
 		for _, b := range p.Buckets {
@@ -62,7 +86,7 @@ func (r *Result) CheckCoverage(n int) error {
 		}
 	}
 	for b, count := range times {
-		if count != 1 {
+		if count != 0 {
 			wrong = append(wrong, buckets.ID(b))
 		}
 	}

@@ -10,6 +10,7 @@ type Settings struct {
 	MaxRecord       int    `json:"max_record"`          // key and value, bytes
 	DuplicateMS     int64  `json:"duplicate_window_ms"` // of the log
 	CheckpointBytes int64  `json:"checkpoint_bytes"`    // a bucket's log beyond which it is checkpointed
+	HistoryMS       int64  `json:"history_ms"`          // how long durable jobs that have ended, and their results, are kept
 }
 
 // Member is a role that is alive: KV STATE, keys member.storage.<id> and member.router.<id>.
@@ -41,26 +42,30 @@ type MoveOrder struct {
 
 // StorageStatus answers storage.<id>.status.
 type StorageStatus struct {
-	Storage     string    `json:"storage"`
-	Incarnation string    `json:"incarnation"`
-	Applied     uint64    `json:"applied"`
-	Verified    uint64    `json:"verified"`
-	Owned       int       `json:"owned"`
-	Loaded      int       `json:"loaded"`
-	PMRs        []PMRInfo `json:"pmrs"`
-	Parked      int       `json:"parked"` // snapshots of cuts that no pin has claimed
-	Skipped     uint64    `json:"skipped"`
-	LastSkipped string    `json:"last_skipped,omitempty"` // position and reason
-	Reloads     uint64    `json:"reloads"`
-	Warnings    []string  `json:"warnings,omitempty"`
+	Storage      string    `json:"storage"`
+	Incarnation  string    `json:"incarnation"`
+	Applied      uint64    `json:"applied"`
+	Verified     uint64    `json:"verified"`
+	Owned        int       `json:"owned"`
+	Loaded       int       `json:"loaded"`
+	PMRs         []PMRInfo `json:"pmrs"`
+	Parked       int       `json:"parked"`         // snapshots of cuts that no pin has claimed
+	Gate         string    `json:"gate,omitempty"` // that is held
+	GatesWaiting int       `json:"gates_waiting"`
+	Tickets      int       `json:"tickets"` // refused pins that are remembered
+	Skipped      uint64    `json:"skipped"`
+	LastSkipped  string    `json:"last_skipped,omitempty"` // position and reason
+	Reloads      uint64    `json:"reloads"`
+	Warnings     []string  `json:"warnings,omitempty"`
 }
 
 // PMRInfo is a PMR in a status.
 type PMRInfo struct {
-	PMR    string `json:"pmr"`
-	Job    string `json:"job"`
-	Router string `json:"router"`
-	State  string `json:"state"`
+	PMR      string `json:"pmr"`
+	Job      string `json:"job"`
+	Router   string `json:"router"`
+	State    string `json:"state"`
+	Snapshot bool   `json:"snapshot,omitempty"` // it holds no bucket in place
 }
 
 // ClusterStatus answers admin.status.

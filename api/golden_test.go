@@ -25,6 +25,10 @@ func messages() []any {
 	key := Bytes("user/17")
 	pin := BucketPin{Bucket: 65534, Generation: 1 << 40}
 	pinned := PinnedOnStorage{Storage: "s1", Incarnation: "i1", PMR: "p1", Buckets: []BucketPin{pin}}
+	certified := CertifiedStorage{
+		Storage: "s1", Incarnation: "i1", PMR: "p1",
+		Buckets: []BucketCount{{Bucket: 65534, Generation: 1 << 40, Records: 10, Pairs: 50}},
+	}
 	fuel := Fuel{Total: 1 << 40, Bucket: 17, BucketMax: 1 << 33, PerRecord: 812.5}
 	skipped := SkippedRecord{Bucket: 17, Record: 4711, Key: Bytes("\xfe"), Reason: "bad date"}
 	stats := JobStats{
@@ -32,11 +36,11 @@ func messages() []any {
 		Module: "ab12", Reduce: "sum", Counters: map[string]int64{"bad": -1}, Fuel: &fuel, Skips: 101, Skipped: []SkippedRecord{skipped},
 		Pinned: []PinnedOnStorage{pinned},
 	}
-	settings := Settings{Version: 1, ID: "c1", Buckets: 256, Replicas: 3, MaxRecord: 4 << 20, DuplicateMS: 120_000, CheckpointBytes: 8 << 20}
+	settings := Settings{Version: 1, ID: "c1", Buckets: 256, Replicas: 3, MaxRecord: 4 << 20, DuplicateMS: 120_000, CheckpointBytes: 8 << 20, HistoryMS: 3_600_000}
 	member := Member{ID: "s1", Role: "storage", Incarnation: "i1", Folder: "f1", Weight: 1.5, Version: "0.1", Host: "h", PID: 4711}
-	info := PMRInfo{PMR: "p1", Job: "j1", Router: "r1", State: "mapping"}
+	info := PMRInfo{PMR: "p1", Job: "j1", Router: "r1", State: "mapping", Snapshot: true}
 	status := StorageStatus{
-		Storage: "s1", Incarnation: "i1", Applied: 10, Verified: 9, Owned: 8, Loaded: 7, PMRs: []PMRInfo{info}, Parked: 2,
+		Storage: "s1", Incarnation: "i1", Applied: 10, Verified: 9, Owned: 8, Loaded: 7, PMRs: []PMRInfo{info}, Parked: 2, Gate: "g1", GatesWaiting: 3, Tickets: 4,
 		Skipped: 1, LastSkipped: "5: flags", Reloads: 3, Warnings: []string{"disk"},
 	}
 	module := Module{
@@ -45,7 +49,13 @@ func messages() []any {
 	}
 	log := LogState{First: 1, Last: 100, Bytes: 1 << 20, Replicas: 3}
 	params := map[string]Bytes{"pattern": Bytes("\xff\x00")}
-	return []any{
+	own := BucketParams{Bucket: 65534, Params: params}
+	req := JobRequest{
+		Job: "j1", Module: "wordcount@1", Function: "map", Combine: "combine", Reduce: "sum", Space: "default", Params: params,
+		Mode: "hold", TimeoutMS: 60_000, Attempts: 10, Sort: "-value", Limit: 20, WaitMS: 500, MaxBytes: 1 << 19, Proof: true,
+		OnError: "skip", MaxSkip: 7, Client: "shop", Buckets: []uint16{3, 65534}, Keys: []Bytes{key}, BucketParams: []BucketParams{own},
+	}
+	return append(jobMessages(req, stats), []any{
 		Settings{},
 		settings, member,
 		TakeRequest{Order: "o1", Buckets: []uint16{0, 65534}},
@@ -56,11 +66,8 @@ func messages() []any {
 			Storages: []StorageStatus{status}, Unowned: []uint16{3}, Jobs: 2, Problems: []string{"no storage"},
 		},
 		Error{Code: CodeBusy, Message: "busy", Hint: "later", Details: map[string]string{"storage": "s1"}},
-		JobRequest{
-			Job: "j1", Module: "wordcount@1", Function: "map", Combine: "combine", Reduce: "sum", Space: "default", Params: params,
-			Mode: "hold", TimeoutMS: 60_000, Attempts: 10, Sort: "-value", Limit: 20, WaitMS: 500, MaxBytes: 1 << 19, Proof: true,
-			OnError: "skip", MaxSkip: 7,
-		},
+		req,
+		own,
 		JobReply{Job: "j1", Status: JobDone, Rows: []Row{
 			{Key: Bytes("word"), Value: IntValue(-7)},
 			{Key: Bytes("\xfe"), Value: FloatValue(0.5)},
@@ -70,6 +77,12 @@ func messages() []any {
 		stats, pinned, fuel, skipped,
 		ResultRequest{Job: "j1", Cursor: "c1", MaxBytes: 1000, WaitMS: 50},
 		CancelRequest{Job: "j1"},
+		CertificateRequest{Job: "j1"},
+		Certificate{
+			Version: 1, Cluster: "c1", Job: "j1", Attempt: 2, Cut: 1 << 41, Buckets: 65535, Wanted: []uint16{65534}, Module: "ab12",
+			Params: "cd34", Storages: []CertifiedStorage{certified}, Records: 10, Pairs: 50, Skips: 1, Rows: 4, Output: "ef56",
+		},
+		certified,
 		Empty{},
 		log,
 		ModuleAddRequest{Digest: "ab12", Name: "wordcount", Version: "2", Reduce: "sum"},
@@ -77,23 +90,26 @@ func messages() []any {
 		ModuleRequest{Module: "wordcount"},
 		ModulesReply{Modules: []Module{module}},
 		pin,
-		PinRequest{Job: "j1", Attempt: 2, Router: "r1", Cut: 99, TTLMS: 5000, Mode: "hold", Space: "default"},
+		PinRequest{Job: "j1", Attempt: 2, Router: "r1", Cut: 99, Age: 77, TTLMS: 5000, Mode: "hold", Space: "default", Buckets: []uint16{3, 65534}},
 		PinReply{PMR: "p1", Storage: "s1", Incarnation: "i1", Buckets: []BucketPin{pin}, HasSpace: true},
 		MapRequest{
 			PMR: "p1", Job: "j1", Router: "r1", Module: "ab12", Name: "wordcount", Function: "map", Combine: "combine",
 			Reduce: "sum", Space: "default", Params: params, TimeoutMS: 59_000, JobTimeoutMS: 60_000,
-			OnError: "skip", MaxSkip: 7,
+			OnError: "skip", MaxSkip: 7, Client: "shop", Keys: []Bytes{key}, BucketParams: []BucketParams{own},
 		},
+		GateRequest{Gate: "g1", TTLMS: 10_000, WaitMS: 500, Second: true}, GateReply{Gate: "g1", State: "held", Running: 2, Fence: 17}, GateName{Gate: "g1"},
+		Quotas{Pins: 8, Gates: 4}, QuotasRequest{Pins: new(8), Gates: new(4)},
 		MapEnd{
 			PMR: "p1", Job: "j1", Storage: "s1", Error: &Error{Code: CodeGuestFailed, Message: "trap"}, Records: 10, Bytes: 1000,
 			Pairs: 50, Counters: map[string]int64{"bad": 1}, Fuel: &fuel, Skips: 101, Skipped: []SkippedRecord{skipped}, Size: 4, Output: Bytes("\x01\x02\x03\x04"),
+			BucketRecords: []uint64{10}, BucketPairs: []uint64{50},
 		},
 		FetchRequest{PMR: "p1", Cursor: 1 << 19, MaxBytes: 1 << 19},
 		FetchReply{Data: Bytes("\x00\xff"), Checksum: 1 << 63, Size: 2},
 		PMRRequest{PMR: "p1"},
 		PMRStatus{PMR: "p1", State: "mapped", Records: 10, Bytes: 1000, Buckets: 85},
 		Progress{Job: "j1", PMR: "p1", Storage: "s1", Buckets: 4, Records: 10, Bytes: 1000},
-		JobProgress{Job: "j1", Phase: "map", Attempt: 1, Buckets: 4, Of: 256, Records: 10, Bytes: 1000, Reason: "BUSY"},
+		JobProgress{Job: "j1", Phase: "map", Place: 3, Attempt: 1, Take: 2, Buckets: 4, Of: 256, Records: 10, Bytes: 1000, Reason: "BUSY"},
 		Heartbeat{Router: "r1"},
 		PutRequest{Space: "default", Key: &key, Value: Bytes("v")},
 		KeyRequest{Space: "default", Key: key},
@@ -102,7 +118,7 @@ func messages() []any {
 		GetRequest{Bucket: 3, Space: "default", Key: key},
 		SpaceRequest{Space: "events"},
 		SpacesReply{Spaces: []string{"default", "events"}},
-	}
+	}...)
 }
 
 func golden(m any) ([]byte, error) {

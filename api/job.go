@@ -9,7 +9,10 @@ type JobRequest struct {
 	Reduce    string           `json:"reduce,omitempty"`   // sum, count, min, max, none, module, or a function of the module as module:NAME
 	Space     string           `json:"space,omitempty"`    // default DefaultSpace
 	Params    map[string]Bytes `json:"params,omitempty"`
-	Mode      string           `json:"mode,omitempty"`       // hold, the default
+	Mode      string           `json:"mode,omitempty"`       // hold (default): no bucket moves during the map; snapshot: they may
+	Buckets   []uint16         `json:"buckets,omitempty"`    // map these alone
+	Keys      []Bytes          `json:"keys,omitempty"`       // map the records of these keys alone
+	Client    string           `json:"client,omitempty"`     // who asks; clients share the cluster evenly. Default one for all that do not say
 	TimeoutMS int64            `json:"timeout_ms,omitempty"` // default 60,000
 	Attempts  int              `json:"attempts,omitempty"`   // maps begun at the most; default 10
 	Sort      string           `json:"sort,omitempty"`       // key (default), -key, value, -value, none
@@ -19,7 +22,21 @@ type JobRequest struct {
 	Proof     bool             `json:"proof,omitempty"`      // list in the stats who pinned which bucket
 	OnError   string           `json:"on_error,omitempty"`   // fail (default), or skip: leave out the records at which the function fails
 	MaxSkip   int              `json:"max_skip,omitempty"`   // records that on_error skip may leave out; default 100
+
+	BucketParams []BucketParams `json:"bucket_params,omitempty"`
 }
+
+// BucketParams are params that hold for one bucket, beside the job's and before them.
+type BucketParams struct {
+	Bucket uint16           `json:"bucket"`
+	Params map[string]Bytes `json:"params"`
+}
+
+// The modes of a job.
+const (
+	ModeHold     = "hold"
+	ModeSnapshot = "snapshot"
+)
 
 // What a job does about a record at which its function fails.
 const (

@@ -12,9 +12,13 @@ type PinRequest struct {
 	Attempt int    `json:"attempt"`
 	Router  string `json:"router"`
 	Cut     uint64 `json:"cut"`
-	TTLMS   int64  `json:"ttl_ms"` // the pin ends by itself if no map was asked for in this time
+	Age     uint64 `json:"age,omitempty"` // position of the job's first cut: older jobs come first
+	TTLMS   int64  `json:"ttl_ms"`        // the pin ends by itself if no map was asked for in this time
 	Mode    string `json:"mode,omitempty"`
 	Space   string `json:"space,omitempty"`
+	// Buckets are the ones to pin, ascending; all that the storage owned at the cut if it is empty. Those that
+	// it did not own are left out.
+	Buckets []uint16 `json:"buckets,omitempty"`
 }
 
 // PinReply is a pin-map-reduce object of a storage.
@@ -38,8 +42,11 @@ type MapRequest struct {
 	Reduce       string           `json:"reduce"`
 	Space        string           `json:"space"`
 	Params       map[string]Bytes `json:"params,omitempty"`
-	TimeoutMS    int64            `json:"timeout_ms"`     // what is left of the job's time
-	JobTimeoutMS int64            `json:"job_timeout_ms"` // the whole of it, for messages
+	BucketParams []BucketParams   `json:"bucket_params,omitempty"` // of buckets of this PMR
+	Keys         []Bytes          `json:"keys,omitempty"`          // the records to map, all of the PMR's buckets if it is empty
+	Client       string           `json:"client,omitempty"`        // whose job it is; clients share the workers
+	TimeoutMS    int64            `json:"timeout_ms"`              // what is left of the job's time
+	JobTimeoutMS int64            `json:"job_timeout_ms"`          // the whole of it, for messages
 	OnError      string           `json:"on_error,omitempty"`
 	MaxSkip      int              `json:"max_skip,omitempty"`
 }
@@ -59,6 +66,10 @@ type MapEnd struct {
 	Skipped  []SkippedRecord  `json:"skipped,omitempty"` // the first of them by bucket and record, at most 100
 	Size     uint64           `json:"size"`              // bytes of output in all
 	Output   Bytes            `json:"output,omitempty"`  // all of it, if small; else fetch it
+
+	// What was mapped and emitted of each bucket, in the order of the pin's buckets.
+	BucketRecords []uint64 `json:"bucket_records,omitempty"`
+	BucketPairs   []uint64 `json:"bucket_pairs,omitempty"`
 }
 
 // FetchRequest asks for a piece of a map's output: subject storage.<id>.fetch.
@@ -89,6 +100,42 @@ type PMRStatus struct {
 	Buckets int    `json:"buckets"` // mapped so far
 }
 
+// GateRequest asks for a gate, or renews it: subject storage.<id>.gate. While a gate is held, no map-reduce
+// holds the storage's buckets in place. It ends by itself if it is not renewed in its time.
+type GateRequest struct {
+	Gate   string `json:"gate"`             // the asker's own id, 128 bit
+	TTLMS  int64  `json:"ttl_ms"`           // 1 to 60,000
+	WaitMS int64  `json:"wait_ms"`          // how long the answer may wait for the gate to be granted, at most 5,000
+	Second bool   `json:"second,omitempty"` // the asker holds a gate of another storage meanwhile
+}
+
+// GateReply answers it.
+type GateReply struct {
+	Gate    string `json:"gate"`
+	State   string `json:"state"`   // waiting or held
+	Running int    `json:"running"` // map-reduces that hold buckets in place
+	Fence   uint64 `json:"fence"`   // the storage's present fence, if the gate is held
+}
+
+// GateName names a gate: subject storage.<id>.ungate, which ends it.
+type GateName struct {
+	Gate string `json:"gate"`
+}
+
+// Quotas are how many of one side a storage grants in a row while the other side waits. 0 is none; not both may
+// be 0.
+type Quotas struct {
+	Pins  int `json:"pin_quota"`  // pins, while a gate waits
+	Gates int `json:"gate_quota"` // gates, while refused pins are remembered
+}
+
+// QuotasRequest changes the quotas that it names and asks for what holds then: subject admin.quotas. Storages
+// follow within some seconds.
+type QuotasRequest struct {
+	Pins  *int `json:"pin_quota,omitempty"`
+	Gates *int `json:"gate_quota,omitempty"`
+}
+
 // Progress is published by storages while they map: subject router.<id>.progress.
 type Progress struct {
 	Job     string `json:"job"`
@@ -102,8 +149,10 @@ type Progress struct {
 // JobProgress is published by routers: subject job.<id>.events.
 type JobProgress struct {
 	Job     string `json:"job"`
-	Phase   string `json:"phase"` // waiting, cut, pin, map, reduce, done, failed
-	Attempt int    `json:"attempt"`
+	Phase   string `json:"phase"`           // queued, waiting, cut, pin, map, reduce, done, failed, canceled
+	Place   int    `json:"place,omitempty"` // of a queued job, about: 1 is next
+	Attempt int    `json:"attempt"`         // of the present take
+	Take    int    `json:"take,omitempty"`  // of a durable job: how often a router has taken it
 	Buckets int    `json:"buckets"`
 	Of      int    `json:"of"`
 	Records uint64 `json:"records"`

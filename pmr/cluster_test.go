@@ -212,13 +212,25 @@ func (c *cluster) pin(e pmr.SendPin) {
 		PMR: fmt.Sprintf("%s-%d", s.id, c.minted), Storage: s.id, Incarnation: fmt.Sprintf("i%d", s.incarnation), HasSpace: true,
 	}
 	for _, b := range c.cuts[e.Cut].Of(s.id) {
+		if e.Buckets != nil && !slices.Contains(e.Buckets, b) {
+			continue
+		}
 		reply.Buckets = append(reply.Buckets, api.BucketPin{Bucket: uint16(b), Generation: c.cuts[e.Cut].Owner(b).Generation})
 	}
 	if s.lie != nil {
 		reply.Buckets, s.lie = s.lie(reply.Buckets), nil
 	}
 	c.oracle.created(e, reply)
-	c.storageEvent(s, pmr.PinAsked{PMR: reply.PMR, Job: c.cfg.Job, Router: "r1", TTL: e.TTL})
+	asked := pmr.PinAsked{PMR: reply.PMR, Job: c.cfg.Job, Router: "r1", TTL: e.TTL, Age: e.Age, Snapshot: e.Snapshot}
+	for _, effect := range c.storageEvent(s, asked) {
+		if no, ok := effect.(pmr.Refuse); ok {
+			c.oracle.refused(reply.PMR)
+			m := c.toRouter(fmt.Sprintf("busy.%s.%d", s.id, e.Attempt), pmr.PinFailed{Attempt: e.Attempt, Storage: s.id, Err: no.Err})
+			m.lost = c.unanswered(e)
+			c.send(m)
+			return
+		}
+	}
 	answer := c.toRouter(fmt.Sprintf("pinned.%s.%d", s.id, e.Attempt), pmr.Pinned{Attempt: e.Attempt, Storage: s.id, Pin: reply})
 	answer.lost = c.unanswered(e)
 	c.send(answer)
@@ -248,6 +260,12 @@ func (c *cluster) storageEvent(s *storage, ev pmr.Event) []pmr.Effect {
 		case pmr.Drop:
 			c.oracle.dropped(e.PMR)
 			delete(s.unconfirmed, e.PMR)
+		case pmr.SetFence:
+			c.send(&message{name: "fence." + s.id, to: s.id, arrive: func() {
+				c.log++
+				c.table.Fence(c.log, buckets.Fence{Storage: s.id, Incarnation: fmt.Sprintf("i%d", s.incarnation)})
+				c.storageEvent(s, pmr.FenceSet{})
+			}})
 		}
 	}
 	return effects

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/buckets"
 	"github.com/pinion-mr/pinion/pmr"
 )
 
@@ -47,10 +48,21 @@ func (s *clusterScript) do(c command) string {
 	case "kill", "restart", "lie":
 		s.storage(c, s.c.storages[c.arg(0)])
 		return quiet
-	case "move": // move BUCKET STORAGE: the log gives the bucket to another storage
+	case "move": // move BUCKET STORAGE [fences=POSITION,POSITION]: the log gives the bucket to another storage
+		if list, ok := c.opts["fences"]; ok {
+			return s.activate(c, list)
+		}
 		s.c.log++
 		s.c.own(uint16(c.number(0)), c.arg(1))
 		return fmt.Sprintf("log    %s owns bucket %s since %d", c.arg(1), c.arg(0), s.c.log)
+	case "gate": // gate STORAGE ID [second] [ttl=10s]: a move asks for a gate, or renews it
+		s.c.storageEvent(s.c.storages[c.arg(0)], pmr.GateAsked{Gate: c.arg(1), TTL: c.duration("ttl", 10*time.Second), Second: c.rest(2) == "second"})
+	case "ungate": // ungate STORAGE ID
+		s.c.storageEvent(s.c.storages[c.arg(0)], pmr.GateReleased{Gate: c.arg(1)})
+	case "gates": // gates ID..
+		for _, id := range s.c.ids() {
+			s.c.tracef("%-6s %s", id, showGates(s.c.storages[id].machine, c.args))
+		}
 	case "router-dies":
 		s.c.router = nil
 		return quiet
@@ -76,6 +88,20 @@ func (s *clusterScript) do(c command) string {
 	return s.c.trace.String()
 }
 
+// activate appends an ownership entry that names the fences of the bucket's owner and of the new one.
+func (s *clusterScript) activate(c command, list string) string {
+	src, dst, _ := strings.Cut(list, ",")
+	s.c.log++
+	verdict, err := s.c.table.Own(s.c.log, buckets.Own{
+		Bucket: buckets.ID(c.number(0)), Prev: s.c.table.View().Owner(buckets.ID(c.number(0))).Generation, Owner: c.arg(1),
+		FenceSrc: uint64(parseNumber(c.t, src)), FenceDst: uint64(parseNumber(c.t, dst)),
+	})
+	if verdict != buckets.Applied {
+		return fmt.Sprintf("log    entry %d is void: %v", s.c.log, err)
+	}
+	return fmt.Sprintf("log    %s owns bucket %s since %d", c.arg(1), c.arg(0), s.c.log)
+}
+
 func (s *clusterScript) create(c command) {
 	owned := map[string][]uint16{}
 	for k, v := range c.opts {
@@ -83,11 +109,18 @@ func (s *clusterScript) create(c command) {
 			owned[k] = parseBuckets(c.t, v)
 		}
 	}
-	s.times = pmr.StorageConfig{Silence: c.duration("silence", 10*time.Second), Retention: c.duration("retention", time.Minute)}
+	s.times = storageConfig(c)
 	s.c = newCluster(pmr.RouterConfig{
 		Job: "j1", Space: "books", Deadline: c.duration("deadline", time.Minute),
 		Attempts: c.option("attempts", 10), PinTTL: c.duration("ttl", 5*time.Second), Seed: 1,
+		Wanted: wantedOf(c), Snapshot: c.opts["mode"] == "snapshot",
 	}, s.times, c.option("buckets", 8), owned, func(fault string) { c.t.Errorf("the oracle: %s", fault) })
+	if c.opts["fences"] == "yes" { // as every storage sets one before it serves
+		for _, id := range s.c.ids() {
+			s.c.log++
+			s.c.table.Fence(s.c.log, buckets.Fence{Storage: id, Incarnation: "i1"})
+		}
+	}
 }
 
 func (s *clusterScript) messages(c command, do func(*message)) {

@@ -28,6 +28,7 @@ func (s *routerScript) do(c command) string {
 		s.r = pmr.NewRouter(pmr.RouterConfig{
 			Job: "j1", Space: "books", Deadline: c.duration("deadline", time.Minute),
 			Attempts: c.option("attempts", 10), PinTTL: c.duration("ttl", 5*time.Second), Seed: 1,
+			Wanted: wantedOf(c), Snapshot: c.opts["mode"] == "snapshot", First: c.option("first", 0),
 		})
 		return quiet
 	case "table": // table buckets=8 s1=0-3@5 s2=4-7@6
@@ -83,6 +84,15 @@ func (s *routerScript) event(c command) pmr.Event {
 	return c.unknown()
 }
 
+// wantedOf is the buckets that wanted=BUCKETS names; nil if the option is not there.
+func wantedOf(c command) []buckets.ID {
+	var wanted []buckets.ID
+	for _, b := range parseBuckets(c.t, c.opts["wanted"]) {
+		wanted = append(wanted, buckets.ID(b))
+	}
+	return wanted
+}
+
 // tableView is the table that a command's options give.
 func tableView(c command) *buckets.View {
 	table := buckets.NewTable(c.option("buckets", 8))
@@ -113,7 +123,7 @@ func (s *storageScript) do(c command) string {
 	step := func(ev pmr.Event) string { return showEffects(s.s.Step(s.now, ev)) }
 	switch c.name {
 	case "new":
-		s.s = pmr.NewStorage(pmr.StorageConfig{Silence: c.duration("silence", 10*time.Second), Retention: c.duration("retention", time.Minute)})
+		s.s = pmr.NewStorage(storageConfig(c))
 		return quiet
 	case "clock": // time passes, and nobody tells the machine
 		s.now = parseDuration(c.t, c.arg(0))
@@ -121,8 +131,21 @@ func (s *storageScript) do(c command) string {
 	case "tick": // tick TIME
 		s.now = parseDuration(c.t, c.arg(0))
 		return step(pmr.Tick{})
-	case "pin": // pin PMR ROUTER [ttl=5s]
-		return step(pmr.PinAsked{PMR: c.arg(0), Job: "j1", Router: c.arg(1), TTL: c.duration("ttl", 5*time.Second)})
+	case "pin": // pin PMR ROUTER [job=j1] [age=1] [ttl=5s] [mode=snapshot]
+		return step(pmr.PinAsked{
+			PMR: c.arg(0), Job: c.text("job", "j1"), Router: c.arg(1), TTL: c.duration("ttl", 5*time.Second),
+			Age: uint64(c.option("age", 1)), Snapshot: c.opts["mode"] == "snapshot",
+		})
+	case "gate": // gate ID [second] [ttl=10s]
+		return step(pmr.GateAsked{Gate: c.arg(0), TTL: c.duration("ttl", 10*time.Second), Second: c.rest(1) == "second"})
+	case "ungate": // ungate ID
+		return step(pmr.GateReleased{Gate: c.arg(0)})
+	case "fence-set":
+		return step(pmr.FenceSet{})
+	case "quotas": // quotas pins=8 gates=4
+		return step(pmr.QuotasSet{Quotas: quotas(c)})
+	case "gates": // gates ID..: where they are, and how many refused pins are remembered
+		return showGates(s.s, c.args)
 	case "map":
 		return step(pmr.MapAsked{PMR: c.arg(0)})
 	case "over":
@@ -135,6 +158,30 @@ func (s *storageScript) do(c command) string {
 		return showPMRs(s.s)
 	}
 	return c.unknown()
+}
+
+func storageConfig(c command) pmr.StorageConfig {
+	return pmr.StorageConfig{
+		Silence: c.duration("silence", 10*time.Second), Retention: c.duration("retention", time.Minute),
+		Ticket: c.duration("ticket", 10*time.Second), Quotas: quotas(c),
+	}
+}
+
+func quotas(c command) pmr.Quotas {
+	return pmr.Quotas{Pins: c.option("pins", 8), Gates: c.option("gates", 4)}
+}
+
+func showGates(s *pmr.Storage, ids []string) string {
+	var b strings.Builder
+	for _, id := range ids {
+		fmt.Fprintf(&b, "%s %s; ", id, [...]string{"unknown", "waits", "is held"}[s.Gate(id)])
+	}
+	waiting, held := s.Gates()
+	if held == "" {
+		held = "none"
+	}
+	fmt.Fprintf(&b, "%d waiting, %s held, %d tickets", waiting, held, s.Tickets())
+	return b.String()
 }
 
 func showPMRs(s *pmr.Storage) string {

@@ -2,6 +2,7 @@ package pmr_test
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
@@ -40,6 +41,9 @@ func (o *oracle) created(e pmr.SendPin, reply api.PinReply) {
 		expires: o.c.now + e.TTL, buckets: reply.Buckets,
 	}
 }
+
+// refused: a pin that was not granted is none.
+func (o *oracle) refused(id string) { delete(o.pmrs, id) }
 
 // started: a map begins once at most, and only on a PMR that exists.
 func (o *oracle) started(id string) {
@@ -134,8 +138,12 @@ func (o *oracle) covers(ids []string) {
 		}
 	}
 	for b, n := range used {
-		if n != 1 {
-			o.failf("maps of attempt %d use bucket %d %d times", first.attempt, b, n)
+		want := 1
+		if o.c.cfg.Wanted != nil && !slices.Contains(o.c.cfg.Wanted, buckets.ID(b)) {
+			want = 0
+		}
+		if n != want {
+			o.failf("maps of attempt %d use bucket %d %d times, and not %d", first.attempt, b, n, want)
 		}
 	}
 }

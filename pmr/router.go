@@ -15,6 +15,9 @@ import (
 type RouterConfig struct {
 	Job      string
 	Space    string        // for messages
+	Wanted   []buckets.ID  // ascending; nil is all
+	Snapshot bool          // buckets may move during the map
+	First    int           // number of the last attempt that another router may have made; this one counts on from it
 	Deadline time.Duration // when the job must have ended
 	Attempts int           // maps begun at the most, but always one; pins that fail use up none
 	PinTTL   time.Duration // a pin ends by itself after this
@@ -82,17 +85,21 @@ type (
 type (
 	// AppendCut asks for a cut and the table there.
 	AppendCut struct{ Attempt int }
-	// SendPin asks a storage to pin.
+	// SendPin asks a storage to pin: what it owns of the wanted buckets, all if Buckets is nil. Age is the
+	// position of the job's first cut.
 	SendPin struct {
-		Attempt int
-		Storage string
-		Cut     uint64
-		TTL     time.Duration
+		Attempt  int
+		Storage  string
+		Buckets  []buckets.ID
+		Cut, Age uint64
+		TTL      time.Duration
+		Snapshot bool
 	}
-	// SendMap starts the map of a PMR.
+	// SendMap starts the map of a PMR, which has pinned these buckets.
 	SendMap struct {
 		Attempt      int
 		Storage, PMR string
+		Buckets      []api.BucketPin
 	}
 	// SendRelease ends a PMR: what it pinned, maps or keeps is given up.
 	SendRelease struct{ Storage, PMR string }
@@ -133,7 +140,6 @@ func (p Phase) String() string {
 // Router drives one job through its attempts.
 type Router struct {
 	cfg     RouterConfig
-	rng     *rand.Rand
 	phase   Phase
 	attempt int // number of the present attempt
 	mapped  int // attempts that began to map
@@ -141,6 +147,7 @@ type Router struct {
 	wake    time.Duration
 	last    *api.Error // why the last attempt failed
 
+	age        uint64 // position of the first cut
 	cut        uint64
 	owners     *buckets.View
 	spaceKnown bool
@@ -150,13 +157,13 @@ type Router struct {
 
 // NewRouter returns the machine of a job that has not started.
 func NewRouter(cfg RouterConfig) *Router {
-	return &Router{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, cfg.Seed))}
+	return &Router{cfg: cfg, attempt: cfg.First}
 }
 
 // Phase is how far the present attempt is.
 func (r *Router) Phase() Phase { return r.phase }
 
-// Attempt is the number of the present attempt, from 1.
+// Attempt is the number of the present attempt, from First + 1.
 func (r *Router) Attempt() int { return r.attempt }
 
 // LastFailure is why the last attempt was given up; nil in the first.
@@ -200,7 +207,7 @@ func (r *Router) step(now time.Duration, ev Event) []Effect {
 	case Started:
 		return r.begin()
 	case Tick:
-		if r.phase == Waiting && r.attempt > 0 && now >= r.wake {
+		if r.phase == Waiting && r.attempt > r.cfg.First && now >= r.wake {
 			return r.begin()
 		}
 	case CutFixed:
@@ -251,18 +258,36 @@ func (r *Router) begin() []Effect {
 // pin asks every owner at the cut, all at once.
 func (r *Router) pin(now time.Duration, ev CutFixed) []Effect {
 	r.cut, r.owners, r.spaceKnown = ev.Cut, ev.Owners, ev.SpaceKnown
-	if free := ev.Owners.Of(""); len(free) > 0 {
+	if r.age == 0 {
+		r.age = ev.Cut
+	}
+	wanted := r.wanted()
+	if free := wanted[""]; len(free) > 0 {
 		return r.fail(now, api.Errorf(api.CodeNoOwner, "no storage owns %s", buckets.Ranges(free)).
 			WithHint("`engine status` shows which storages are there; buckets are assigned once enough have joined"))
 	}
 	r.phase = Pinning
 	r.pins, r.waitFor = map[string]api.PinReply{}, map[string]bool{}
 	var effects []Effect
-	for _, storage := range ev.Owners.Storages() {
+	for _, storage := range slices.Sorted(maps.Keys(wanted)) {
 		r.waitFor[storage] = true
-		effects = append(effects, SendPin{Attempt: r.attempt, Storage: storage, Cut: ev.Cut, TTL: r.cfg.PinTTL})
+		pin := SendPin{Attempt: r.attempt, Storage: storage, Cut: ev.Cut, Age: r.age, TTL: r.cfg.PinTTL, Snapshot: r.cfg.Snapshot}
+		if r.cfg.Wanted != nil {
+			pin.Buckets = wanted[storage]
+		}
+		effects = append(effects, pin)
 	}
 	return effects
+}
+
+// wanted lists the wanted buckets by owner at the cut.
+func (r *Router) wanted() map[string][]buckets.ID {
+	by := map[string][]buckets.ID{}
+	for _, b := range wantedOf(r.owners, r.cfg.Wanted) {
+		owner := r.owners.Owner(b).Storage
+		by[owner] = append(by[owner], b)
+	}
+	return by
 }
 
 // afterPin sends the maps once all have pinned and the coverage is proven.
@@ -270,7 +295,7 @@ func (r *Router) afterPin(now time.Duration) []Effect {
 	if len(r.waitFor) > 0 {
 		return nil
 	}
-	if err := prove(r.owners, r.pins); err != nil {
+	if err := prove(r.owners, r.cfg.Wanted, r.pinned()); err != nil {
 		return r.fail(now, err)
 	}
 	if !r.spaceKnown && !slices.ContainsFunc(slices.Collect(maps.Values(r.pins)), func(p api.PinReply) bool { return p.HasSpace }) {
@@ -283,7 +308,7 @@ func (r *Router) afterPin(now time.Duration) []Effect {
 	var effects []Effect
 	for _, storage := range slices.Sorted(maps.Keys(r.pins)) {
 		r.waitFor[storage] = true
-		effects = append(effects, SendMap{Attempt: r.attempt, Storage: storage, PMR: r.pins[storage].PMR})
+		effects = append(effects, SendMap{Attempt: r.attempt, Storage: storage, PMR: r.pins[storage].PMR, Buckets: r.pins[storage].Buckets})
 	}
 	return effects
 }
@@ -327,7 +352,8 @@ func (r *Router) fail(now time.Duration, err *api.Error) []Effect {
 // pause grows from 10 ms to 640 ms, with jitter of half of it, so that rivals do not meet again.
 func (r *Router) pause() time.Duration {
 	full := 10 * time.Millisecond << min(r.tries, 6)
-	return full/2 + time.Duration(r.rng.Int64N(int64(full)))
+	jitter := rand.New(rand.NewPCG(r.cfg.Seed, uint64(r.attempt)))
+	return full/2 + time.Duration(jitter.Int64N(int64(full)))
 }
 
 func (r *Router) finish(err *api.Error) []Effect {

@@ -118,6 +118,14 @@ func (c command) option(key string, def int) int {
 	return def
 }
 
+// text is key=value, or its default.
+func (c command) text(key, def string) string {
+	if v, ok := c.opts[key]; ok {
+		return v
+	}
+	return def
+}
+
 // duration is a duration given as key=value, or its default.
 func (c command) duration(key string, def time.Duration) time.Duration {
 	if v, ok := c.opts[key]; ok {

@@ -110,7 +110,7 @@ func showEffect(e pmr.Effect) string {
 	case pmr.AppendCut:
 		return fmt.Sprintf("AppendCut attempt=%d", e.Attempt)
 	case pmr.SendPin:
-		return fmt.Sprintf("SendPin %s attempt=%d cut=%d ttl=%v", e.Storage, e.Attempt, e.Cut, e.TTL)
+		return showPin(e)
 	case pmr.SendMap:
 		return fmt.Sprintf("SendMap %s attempt=%d pmr=%s", e.Storage, e.Attempt, e.PMR)
 	case pmr.SendRelease:
@@ -131,6 +131,12 @@ func showEffect(e pmr.Effect) string {
 		return "Report " + e.PMR
 	case pmr.Drop:
 		return "Drop " + e.PMR
+	case pmr.OpenGate:
+		return "OpenGate " + e.Gate
+	case pmr.CloseGate:
+		return "CloseGate " + e.Gate
+	case pmr.SetFence:
+		return "SetFence"
 	case pmr.AskTake:
 		return fmt.Sprintf("AskTake %s buckets=%v", e.Dst, e.Buckets)
 	case pmr.Done:
@@ -141,6 +147,21 @@ func showEffect(e pmr.Effect) string {
 		return "Dropped " + showError(e.Reason)
 	}
 	return fmt.Sprintf("%T, which no script knows", e)
+}
+
+// showPin leaves out what is as in a first attempt on all buckets.
+func showPin(e pmr.SendPin) string {
+	s := fmt.Sprintf("SendPin %s attempt=%d cut=%d ttl=%v", e.Storage, e.Attempt, e.Cut, e.TTL)
+	if e.Age != e.Cut {
+		s += fmt.Sprintf(" age=%d", e.Age)
+	}
+	if e.Buckets != nil {
+		s += fmt.Sprintf(" buckets=%v", e.Buckets)
+	}
+	if e.Snapshot {
+		s += " snapshot"
+	}
+	return s
 }
 
 func showFinish(f pmr.Finish) string {

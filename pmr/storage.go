@@ -9,19 +9,24 @@ import (
 	"github.com/pinion-mr/pinion/api"
 )
 
-// StorageConfig holds a storage's times.
+// StorageConfig holds a storage's times and quotas.
 type StorageConfig struct {
 	Silence   time.Duration // a router not heard for this long has lost its PMRs
 	Retention time.Duration // how long output is kept for fetching after the map
+	Ticket    time.Duration // a refused pin is remembered for this long
+	Quotas    Quotas
 }
 
 // Events of a Storage.
 type (
 	// PinAsked says that a pin was asked for and that its snapshot is held. PMR is a new id, minted for
-	// this request and used for nothing else before.
+	// this request and used for nothing else before. Age is the position of the job's first cut; a job
+	// whose age is unknown, 0, leaves no ticket. Snapshot says that buckets may leave meanwhile, since the snapshot keeps what is mapped.
 	PinAsked struct {
 		PMR, Job, Router string
 		TTL              time.Duration
+		Age              uint64
+		Snapshot         bool
 	}
 	// MapAsked asks for the map of a PMR.
 	MapAsked struct{ PMR string }
@@ -74,19 +79,24 @@ func (s State) String() string {
 type PMR struct {
 	ID, Job, Router string
 	State           State
+	Snapshot        bool          // it holds no bucket in place
 	expires         time.Duration // of StatePinned and StateMapped
 }
 
-// Storage is the set of a storage's PMRs.
+// Storage is the set of a storage's PMRs, and the gates between which they run.
 type Storage struct {
 	cfg   StorageConfig
 	pmrs  map[string]*PMR
 	heard map[string]time.Duration // by router
+	gates scheduler
 }
 
-// NewStorage returns a storage without PMRs.
+// NewStorage returns a storage without PMRs and gates.
 func NewStorage(cfg StorageConfig) *Storage {
-	return &Storage{cfg: cfg, pmrs: map[string]*PMR{}, heard: map[string]time.Duration{}}
+	return &Storage{
+		cfg: cfg, pmrs: map[string]*PMR{}, heard: map[string]time.Duration{},
+		gates: scheduler{quotas: cfg.Quotas, tickets: map[string]ticket{}},
+	}
 }
 
 // PMRs lists the PMRs by id.
@@ -98,11 +108,12 @@ func (s *Storage) PMRs() []PMR {
 	return list
 }
 
-// Running counts the map-reduces that hold buckets in place: pinned ones, and those whose guests live.
+// Running counts the map-reduces that hold buckets in place: pinned ones, and those whose guests live. A
+// gate is granted at zero.
 func (s *Storage) Running() int {
 	n := 0
 	for _, p := range s.pmrs {
-		if p.State != StateMapped {
+		if p.State != StateMapped && !p.Snapshot {
 			n++
 		}
 	}
@@ -111,11 +122,27 @@ func (s *Storage) Running() int {
 
 // Step tells the machine what happened at a time and returns what is to be done.
 func (s *Storage) Step(now time.Duration, ev Event) []Effect {
+	effects := s.step(now, ev)
+	return append(effects, s.gates.serve(now, s.Running())...)
+}
+
+func (s *Storage) step(now time.Duration, ev Event) []Effect {
 	switch ev := ev.(type) {
 	case PinAsked:
 		s.hear(now, ev.Router)
-		s.pmrs[ev.PMR] = &PMR{ID: ev.PMR, Job: ev.Job, Router: ev.Router, expires: now + ev.TTL}
+		if err := s.gates.admit(now, s.cfg.Ticket, ev); err != nil {
+			return []Effect{Refuse{ev.PMR, err}}
+		}
+		s.pmrs[ev.PMR] = &PMR{ID: ev.PMR, Job: ev.Job, Router: ev.Router, Snapshot: ev.Snapshot, expires: now + ev.TTL}
 		return []Effect{Accept{ev.PMR}}
+	case GateAsked:
+		s.gates.ask(now, ev)
+	case GateReleased:
+		return s.gates.release(ev.Gate)
+	case FenceSet:
+		s.gates.fencing = false
+	case QuotasSet:
+		s.gates.quotas = ev.Quotas
 	case MapAsked:
 		return s.mapAsked(now, ev.PMR)
 	case MapOver:
@@ -144,6 +171,7 @@ func (s *Storage) mapAsked(now time.Duration, id string) []Effect {
 		return []Effect{Accept{id}} // asked before
 	}
 	p.State = StateMapping
+	delete(s.gates.tickets, p.Job) // a map is asked for once the job is pinned everywhere
 	return []Effect{StartMap{id}, Accept{id}}
 }
 
@@ -186,7 +214,7 @@ func (s *Storage) tick(now time.Duration) []Effect {
 		}
 	}
 	maps.DeleteFunc(s.heard, func(_ string, at time.Duration) bool { return now >= at+s.cfg.Silence })
-	return effects
+	return append(effects, s.gates.tick(now)...)
 }
 
 func (s *Storage) byID() []*PMR {

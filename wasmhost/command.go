@@ -34,16 +34,26 @@ type command struct {
 	out    []byte // a line or frame that the program has begun
 }
 
-// prepareCommand gives the job's params to a program as its environment.
-func (in *Instance) prepareCommand(context.Context) error {
-	c := &command{}
-	for _, name := range slices.Sorted(maps.Keys(in.job.Params)) {
-		value := string(in.job.Params[name])
+// environ gives a bucket's params to a program as its environment.
+func (in *Instance) environ(bucket int) error {
+	in.world.environ = in.world.environ[:0]
+	params := in.job.paramsOf(bucket)
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		value := string(params[name])
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
 			return api.Errorf(api.CodeBadRequest, "the param %.80q cannot be an environment variable of the command %q", name, in.job.Name).
 				WithHint("a name has no = and neither name nor value a zero byte")
 		}
 		in.world.environ = append(in.world.environ, name+"="+value)
+	}
+	return nil
+}
+
+// prepareCommand reads what the job's params say about the program.
+func (in *Instance) prepareCommand(context.Context) error {
+	c := &command{}
+	if err := in.environ(-1); err != nil {
+		return err
 	}
 	switch format := string(in.job.Params[formatParam]); format {
 	case "", "lines":
@@ -62,6 +72,9 @@ func (in *Instance) runCommand(ctx context.Context, function string, source Sour
 	c, call := in.command, in.context(ctx)
 	c.source, c.rest, c.ended, c.out = source, nil, false, c.out[:0]
 	in.world.args = []string{in.job.Name, function}
+	if err := in.environ(in.place.bucket); err != nil {
+		return err
+	}
 	defer in.closeGuest()
 	if err := in.instantiate(call); err != nil {
 		return err

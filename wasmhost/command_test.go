@@ -251,6 +251,20 @@ func TestCommandReports(t *testing.T) {
 	}
 }
 
+func TestCommandBucketParams(t *testing.T) {
+	m := guest(t, newHost(t, Config{}), "command")
+	in := instance(t, m, Job{Function: "vars", Params: map[string][]byte{"A": []byte("1")}, BucketParams: map[buckets.ID]map[string][]byte{1: {"A": []byte("own")}}})
+	for b, want := range []string{"A=1\x00", "A=own\x00", "A=1\x00"} {
+		var sink pairs
+		if _, err := in.Map(t.Context(), buckets.ID(b), records("x"), &sink); err != nil {
+			t.Fatal(err)
+		}
+		if len(sink.list) != 1 || sink.list[0].key != want {
+			t.Errorf("bucket %d ran with %q, want %q", b, sink.list, want)
+		}
+	}
+}
+
 func TestCommandParams(t *testing.T) {
 	m := guest(t, newHost(t, Config{}), "command")
 	for name, value := range map[string]string{"": "x", "a=b": "x", "a": "\x00", "a\x00": "", "PINION_FORMAT": "json"} {

@@ -18,12 +18,14 @@ import (
 
 // Job is what an instance needs to know of the job it works for.
 type Job struct {
-	ID        string // seeds the guest's random numbers, with the bucket
-	Name      string // the module as its user calls it, for messages; the digest if empty
-	Function  string // that Map calls; default map
-	Params    map[string][]byte
-	TimeLimit time.Duration // of the job, for messages only: the context has the deadline
-	Quota     *Quota        // shared by the instances of the job; nil: this one has its own
+	ID       string // seeds the guest's random numbers, with the bucket
+	Name     string // the module as its user calls it, for messages; the digest if empty
+	Function string // that Map calls; default map
+	Params   map[string][]byte
+	// BucketParams hold for one bucket, beside Params and before those of the same name.
+	BucketParams map[buckets.ID]map[string][]byte
+	TimeLimit    time.Duration // of the job, for messages only: the context has the deadline
+	Quota        *Quota        // shared by the instances of the job; nil: this one has its own
 
 	// Logger gets the guest's log lines, cut to 4 KiB each; may be nil. It is called by the goroutine that
 	// runs the instance.
@@ -49,7 +51,6 @@ type Instance struct {
 	alloc  export
 	init   export
 	end    export
-	params []byte // as frames, by name
 	began  time.Time
 
 	meter   meter
@@ -112,7 +113,7 @@ func (m *Module) Instance(ctx context.Context, job Job) (*Instance, error) {
 	}
 	in := &Instance{
 		module: &Module{host: m.host, entry: m.entry}, config: m.host.config, job: job, began: time.Now(),
-		params: paramFrames(job.Params), functions: map[string]export{}, place: place{function: "start", bucket: -1},
+		functions: map[string]export{}, place: place{function: "start", bucket: -1},
 	}
 	in.world.args = []string{job.Name}
 	in.world.reset(job.ID, -1)
@@ -245,6 +246,21 @@ func (in *Instance) Close() {
 	}
 	in.broken = true
 	in.module.Close()
+}
+
+// paramsOf are the params that hold for a bucket; -1 is none.
+func (j *Job) paramsOf(bucket int) map[string][]byte {
+	own := j.BucketParams[buckets.ID(bucket)]
+	if bucket < 0 || len(own) == 0 {
+		return j.Params
+	}
+	all := maps.Clone(own)
+	for name, value := range j.Params {
+		if _, ok := own[name]; !ok {
+			all[name] = value
+		}
+	}
+	return all
 }
 
 func paramFrames(params map[string][]byte) []byte {

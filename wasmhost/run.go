@@ -127,7 +127,7 @@ func (in *Instance) function(name string) export {
 func (in *Instance) batches(ctx context.Context, f export, source Source) error {
 	call := in.context(ctx)
 	if in.init.Function != nil {
-		if err := in.give(call, in.init, phaseLoad, in.params); err != nil {
+		if err := in.give(call, in.init, phaseLoad, paramFrames(in.job.paramsOf(in.place.bucket))); err != nil {
 			return err
 		}
 	}

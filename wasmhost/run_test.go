@@ -106,13 +106,19 @@ func TestBatches(t *testing.T) {
 func TestParamsAndEnd(t *testing.T) {
 	h := newHost(t, Config{})
 	m := guest(t, h, "hooks")
-	in := instance(t, m, Job{Params: map[string][]byte{"b": []byte("2"), "a": []byte("1"), "": nil}})
-	for _, b := range []buckets.ID{0, 1} {
+	in := instance(t, m, Job{
+		Params:       map[string][]byte{"b": []byte("2"), "a": []byte("1"), "": nil},
+		BucketParams: map[buckets.ID]map[string][]byte{1: {"a": []byte("own"), "c": []byte("3")}},
+	})
+	for _, b := range []buckets.ID{0, 1, 0} {
 		var sink pairs
 		if _, err := in.Map(t.Context(), b, records("x"), &sink); err != nil {
 			t.Fatal(err)
 		}
 		want := []pair{{"", ""}, {"a", "1"}, {"b", "2"}, {"end", ""}}
+		if b == 1 {
+			want = []pair{{"", ""}, {"a", "own"}, {"b", "2"}, {"c", "3"}, {"end", ""}}
+		}
 		if !reflect.DeepEqual(sink.list, want) {
 			t.Errorf("bucket %d: emitted %v, want %v", b, sink.list, want)
 		}

@@ -62,6 +62,8 @@ func serveStorage(b *bus.Bus, st *node.Storage) (*services, error) {
 	serve(s, at+"release", "", short, st.Release)
 	serve(s, at+"fetch", "", short, st.Fetch)
 	serve(s, at+"map_status", "", short, st.MapStatus)
+	serve(s, at+"gate", "", short, st.Gate)
+	serve(s, at+"ungate", "", short, st.Ungate)
 	serve(s, at+"take", "", long, st.Take)
 	serve(s, at+"get", "", short, st.Get)
 	serve(s, at+"spaces", "", short, st.Spaces)
@@ -103,6 +105,7 @@ func serveRouter(b *bus.Bus, r *node.Router, c *plugins.Catalogue, compiling tim
 	serve(s, "space.create", queueRouters, short, r.CreateSpace)
 	serve(s, "space.list", queueRouters, short, r.Spaces)
 	serve(s, "admin.status", queueRouters, short, r.Status)
+	serve(s, "admin.quotas", queueRouters, short, r.Quotas)
 	serve(s, "admin.settings", queueRouters, short, r.Settings)
 	serve(s, "module.add", queueRouters, long+compiling, func(ctx context.Context, req api.ModuleAddRequest) (api.Module, error) {
 		if req.Reduce != "" {

@@ -27,6 +27,7 @@ type runOptions struct {
 	params                                     []string
 	limit, attempts                            int
 	onError                                    onErrorFlag
+	parts                                      partFlags
 	verbose                                    bool
 
 	local  localFlag
@@ -52,6 +53,8 @@ Always there: wordcount splits values at white space and emits each word with a 
 value contains the text of -p pattern=TEXT (plain text, no expression). "none" passes the records through, to
 be reduced as they are.
 FUNCTION is the module's export to map with (default map).
+
+--buckets and --key map a part of the space: a job goes only to the storages that own it.
 
 The job sees the records as they are at one log position, each exactly once. The last line on stderr says so:
   256/256 buckets on 3 storages, each exactly once, at log position 48113; 3.2 M records, 268 MB, 2.1 s, 1 attempt
@@ -80,6 +83,7 @@ exit status is 0 then.
 Ctrl-C cancels the job.`,
 		Example: "  submit run wordcount --reduce sum --sort -value --limit 20\n" +
 			"  submit run grep -p pattern=ERROR --space logs --output tsv\n" +
+			"  submit run wordcount --reduce sum --key page/17 --key page/18\n" +
 			"  submit run ./mine.wasm --reduce module --output ndjson > rows.ndjson\n" +
 			"  submit run ./map.go --reduce sum --local input.txt --golden expected.tsv",
 		Args: o.local.wantArgs,
@@ -90,6 +94,7 @@ Ctrl-C cancels the job.`,
 	}
 	f := cmd.Flags()
 	o.local.register(f)
+	o.parts.register(f)
 	f.StringVar(&o.golden, "golden", "", "file of rows as tsv has them, which the answer must be")
 	f.BoolVar(&o.update, "update", false, "write the answer to the --golden file")
 	f.Var(&o.onError, "on-error", "about a record at which the function fails: fail the job, or skip up to N of them (default fail; N 100)")
@@ -98,7 +103,7 @@ Ctrl-C cancels the job.`,
 	f.StringVar(&o.reduce, "reduce", "", "sum, count, min, max, none, module or module:NAME (default: the module's own)")
 	f.StringVar(&o.combine, "combine", "", "function of the module that combines each storage's output")
 	f.StringArrayVarP(&o.params, "param", "p", nil, "name=value for the module; may be given several times")
-	f.StringVar(&o.mode, "mode", "hold", "hold: buckets stay where they are until they are mapped")
+	f.StringVar(&o.mode, "mode", "hold", "hold: no bucket moves until it is mapped; snapshot: they may move, and the answer is the same")
 	f.StringVar(&o.sort, "sort", "key", "key, -key, value, -value or none")
 	f.IntVar(&o.limit, "limit", 0, "rows at the most (default all)")
 	f.IntVar(&o.attempts, "attempts", 0, "how often the map may be begun; tries that fail before it, as while a storage is away, do not count (default 10)")
@@ -119,7 +124,7 @@ func (o runOptions) job(args []string) (pinion.Job, error) {
 		job.Module = ""
 	}
 	for _, check := range []error{
-		cli.OneOf("mode", o.mode, "hold"),
+		cli.OneOf("mode", o.mode, api.ModeHold, api.ModeSnapshot),
 		cli.OneOf("sort", o.sort, "key", "-key", "value", "-value", "none"),
 	} {
 		if check != nil {
@@ -142,6 +147,12 @@ func (o runOptions) job(args []string) (pinion.Job, error) {
 	}
 	if job.Module == "" && (job.Function != "" || job.Combine != "" || len(o.params) > 0) {
 		return job, cli.Usagef("MODULE %s has no functions: FUNCTION, --combine and -p need a module", noModule)
+	}
+	if o.local.given && o.parts.given() {
+		return job, cli.Usagef("--buckets, --key and --bucket-param name parts of a cluster's space; they have no meaning with --local")
+	}
+	if err := o.parts.apply(&job); err != nil {
+		return job, err
 	}
 	var err error
 	job.Params, err = params(o.params)
@@ -271,7 +282,7 @@ func (s *session) runJob(ctx context.Context, client *pinion.Client, job pinion.
 	if verbose {
 		s.noteFuel(stats)
 	}
-	s.printProof(result.Stats, settings.Buckets)
+	s.printProof(result.Stats, len(result.Wanted(settings.Buckets)))
 	return nil
 }
 

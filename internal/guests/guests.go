@@ -37,7 +37,7 @@ func (m Mapper) Prepare(ctx context.Context, task node.Task) (node.Program, erro
 		}
 	}
 	job := wasmhost.Job{
-		ID: task.Job, Name: task.Name, Function: task.Function, Params: task.Params, TimeLimit: task.Timeout,
+		ID: task.Job, Name: task.Name, Function: task.Function, Params: task.Params, BucketParams: task.BucketParams, TimeLimit: task.Timeout,
 		Numeric: task.Numeric, Quota: m.Host.NewQuota(),
 		Logger: func(level slog.Level, message string) {
 			task.Log.Log(context.Background(), level, "guest", Says, message)

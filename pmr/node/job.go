@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,8 @@ type job struct {
 	reducer reduce.Reducer
 	sort    reduce.Sort
 	timeout time.Duration
+	first   int  // number that its attempts are counted on from
+	durable bool // it ends when its record says so, and not before
 	began   time.Time
 	log     func(msg string, args ...any)
 
@@ -196,6 +199,12 @@ func (j *job) fix(ctx context.Context, attempt int) (pmr.CutFixed, error) {
 	}
 	fixed.Cut, fixed.Owners = seq, claim.View
 	fixed.SpaceKnown, err = j.r.knownSpace(ctx, j.req.Space)
+	if err == nil && !fixed.SpaceKnown && len(j.req.Buckets)+len(j.req.Keys) > 0 {
+		// What the job pins need not hold a record of the space.
+		var spaces api.SpacesReply
+		spaces, err = j.r.Spaces(ctx, api.Empty{})
+		fixed.SpaceKnown = slices.Contains(spaces.Spaces, j.req.Space)
+	}
 	return fixed, err
 }
 
@@ -203,7 +212,10 @@ func (j *job) fix(ctx context.Context, attempt int) (pmr.CutFixed, error) {
 func (j *job) pin(e pmr.SendPin) {
 	ctx, cancel := context.WithTimeout(j.r.allJobs, e.TTL)
 	defer cancel()
-	req := api.PinRequest{Job: j.id, Attempt: e.Attempt, Router: j.r.ID(), Cut: e.Cut, TTLMS: e.TTL.Milliseconds(), Mode: j.req.Mode}
+	req := api.PinRequest{Job: j.id, Attempt: e.Attempt, Router: j.r.ID(), Cut: e.Cut, Age: e.Age, TTLMS: e.TTL.Milliseconds(), Mode: j.req.Mode}
+	for _, b := range e.Buckets {
+		req.Buckets = append(req.Buckets, uint16(b))
+	}
 	if j.req.Space != api.DefaultSpace {
 		req.Space = j.req.Space
 	}
@@ -233,17 +245,19 @@ func about(storage, step string, err error) *api.Error {
 func (j *job) sendMap(ctx context.Context, e pmr.SendMap) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	req := j.mapRequest(e.PMR)
+	req := j.mapRequest(e.PMR, e.Buckets)
 	if err := j.r.ports.Peers.Request(ctx, "storage."+e.Storage+".map", req, &api.Empty{}); err != nil {
 		j.tell(pmr.MapRefused{Attempt: e.Attempt, Storage: e.Storage, Err: about(e.Storage, "map", err)})
 	}
 }
 
-// mapRequest asks a storage for the job's map.
-func (j *job) mapRequest(pmrID string) api.MapRequest {
+// mapRequest asks a storage for the job's map of what it has pinned.
+func (j *job) mapRequest(pmrID string, pinned []api.BucketPin) api.MapRequest {
+	keys, params := j.only(pinned)
 	return api.MapRequest{
+		Keys: keys, BucketParams: params,
 		PMR: pmrID, Job: j.id, Router: j.r.ID(), Module: j.module.Digest, Name: j.moduleName(), Function: j.req.Function,
-		Combine: j.req.Combine, Reduce: j.reducer.String(), Space: j.req.Space, Params: j.req.Params,
+		Client: j.req.Client, Combine: j.req.Combine, Reduce: j.reducer.String(), Space: j.req.Space, Params: j.req.Params,
 		TimeoutMS: max(1, (j.timeout - time.Since(j.began)).Milliseconds()), JobTimeoutMS: j.timeout.Milliseconds(), OnError: j.req.OnError, MaxSkip: j.req.MaxSkip,
 	}
 }
@@ -378,9 +392,9 @@ func (j *job) publish(phase, reason string) {
 // grace is how much later than its maps a job runs out of time, so that it can say which guest was slow.
 const grace = time.Second
 
-func newMachine(id string, req api.JobRequest) *pmr.Router {
+func (j *job) newMachine() *pmr.Router {
 	return pmr.NewRouter(pmr.RouterConfig{
-		Job: id, Space: req.Space, Deadline: time.Duration(req.TimeoutMS)*time.Millisecond + grace,
-		Attempts: req.Attempts, PinTTL: DefaultPinTTL, Seed: rand.Uint64(),
+		Job: j.id, Space: j.req.Space, Wanted: wanted(j.req, j.r.cfg.Settings.Buckets), Snapshot: j.req.Mode == api.ModeSnapshot, First: j.first,
+		Deadline: time.Duration(j.req.TimeoutMS)*time.Millisecond + grace, Attempts: j.req.Attempts, PinTTL: DefaultPinTTL, Seed: rand.Uint64(),
 	})
 }

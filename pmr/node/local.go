@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
@@ -19,7 +20,7 @@ import (
 //	result, err := local.Run(ctx, api.JobRequest{Module: "wordcount", Reduce: "sum"})
 type Local struct {
 	Snapshot  buckets.Snapshot // only its Scan is used
-	Buckets   []buckets.ID     // to map, in this order if there is one worker
+	Buckets   []buckets.ID     // to map, in this order if there is one worker: all there are, unless the job names some
 	Workers   int              // instances at the same time; default 1
 	Memory    int64            // aggregation memory in bytes; default DefaultAggregation
 	Catalogue Catalogue
@@ -45,18 +46,25 @@ func (r *LocalResult) Row(i int) api.Row { return r.rows.Row(i) }
 func (l Local) Run(ctx context.Context, req api.JobRequest) (*LocalResult, error) {
 	setDefault(&l.Memory, DefaultAggregation)
 	ports := Ports{Catalogue: l.Catalogue, Mapper: l.Mapper, Logger: l.Logger}
+	settings := api.Settings{Buckets: len(l.Buckets)}
 	j := &job{
-		r:  &Router{cfg: RouterConfig{Memory: l.Memory, Workers: NewWorkers(l.Workers)}, ports: ports, logger: l.Logger},
+		r:  &Router{cfg: RouterConfig{Settings: settings, Memory: l.Memory, Workers: NewWorkers(l.Workers)}, ports: ports, logger: l.Logger},
 		id: cmp.Or(req.Job, newID()), began: time.Now(), log: l.Logger.Debug,
+	}
+	if len(req.Keys) > 0 {
+		return nil, api.Errorf(api.CodeBadRequest, "a local job maps all records of its buckets").WithHint("name no keys")
 	}
 	if err := j.prepare(ctx, req); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
-	s := &Storage{cfg: StorageConfig{Workers: NewWorkers(l.Workers), Memory: l.Memory}, ports: ports, logger: l.Logger}
+	if named := wanted(j.req, len(l.Buckets)); named != nil {
+		l.Buckets = slices.DeleteFunc(slices.Clone(l.Buckets), func(b buckets.ID) bool { return !slices.Contains(named, b) })
+	}
+	s := &Storage{cfg: StorageConfig{Settings: settings, Workers: NewWorkers(l.Workers), Memory: l.Memory}, ports: ports, logger: l.Logger}
 	p := &pinned{id: "local", job: j.id, claim: Claim{snap: l.Snapshot}, buckets: l.Buckets}
-	p.req = j.mapRequest(p.id)
+	p.req = j.mapRequest(p.id, l.pins())
 	m := s.newMapping(ctx, p)
 	m.inline = math.MaxInt // nothing travels
 	_, end := m.run(ctx)
@@ -74,10 +82,15 @@ func (l Local) collect(ctx context.Context, j *job, p *pinned, end *api.MapEnd) 
 	if err != nil {
 		return nil, err
 	}
-	pins := api.PinnedOnStorage{Storage: end.Storage, PMR: end.PMR}
-	for _, b := range l.Buckets {
-		pins.Buckets = append(pins.Buckets, api.BucketPin{Bucket: uint16(b)})
-	}
+	pins := api.PinnedOnStorage{Storage: end.Storage, PMR: end.PMR, Buckets: l.pins()}
 	j.rows, j.maps = rows, map[string]*runningMap{end.PMR: {storage: end.Storage, end: end}}
 	return &LocalResult{*j.figures(&pmr.Proof{Attempts: 1, Pinned: []api.PinnedOnStorage{pins}}), rows}, nil
+}
+
+func (l Local) pins() []api.BucketPin {
+	pins := make([]api.BucketPin, len(l.Buckets))
+	for i, b := range l.Buckets {
+		pins[i].Bucket = uint16(b)
+	}
+	return pins
 }

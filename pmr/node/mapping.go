@@ -56,7 +56,7 @@ func (s *Storage) startMap(p *pinned) {
 
 // newMapping is a map that has not run yet. No output travels with its end, and its lists have no bound.
 func (s *Storage) newMapping(ctx context.Context, p *pinned) *mapping {
-	m := &mapping{workers: s.cfg.Workers, memory: s.cfg.Memory, listed: math.MaxInt, p: p, req: p.req}
+	m := &mapping{workers: s.cfg.Workers, memory: s.cfg.Memory, listed: math.MaxInt, p: p, req: p.req, keys: keysByBucket(p.req.Keys, s.cfg.Settings.Buckets)}
 	m.program = once(func() (Program, error) { return s.prepare(ctx, p.req, s.logger) })
 	m.fresh = func(ctx context.Context) (Program, error) {
 		return s.prepare(ctx, p.req, slog.New(slog.DiscardHandler))
@@ -84,7 +84,8 @@ func once(load func() (Program, error)) func() (Program, error) {
 func (s *Storage) prepare(ctx context.Context, req api.MapRequest, log *slog.Logger) (Program, error) {
 	return s.ports.Mapper.Prepare(ctx, Task{
 		Job: req.Job, Digest: req.Module, Name: req.Name, Function: req.Function, Params: rawParams(req.Params),
-		Timeout: time.Duration(req.JobTimeoutMS) * time.Millisecond, Numeric: isNumeric(req.Reduce),
+		BucketParams: rawBucketParams(req.BucketParams),
+		Timeout:      time.Duration(req.JobTimeoutMS) * time.Millisecond, Numeric: isNumeric(req.Reduce),
 		Log: log.With("job", req.Job, "module", req.Name),
 	})
 }
@@ -119,6 +120,14 @@ func rawParams(params map[string]api.Bytes) map[string][]byte {
 	return raw
 }
 
+func rawBucketParams(list []api.BucketParams) map[buckets.ID]map[string][]byte {
+	raw := make(map[buckets.ID]map[string][]byte, len(list))
+	for _, own := range list {
+		raw[buckets.ID(own.Bucket)] = rawParams(own.Params)
+	}
+	return raw
+}
+
 // mapping is one run of a map over the buckets of a PMR.
 type mapping struct {
 	workers *Workers
@@ -131,6 +140,7 @@ type mapping struct {
 	req     api.MapRequest
 	fresh   func(context.Context) (Program, error) // one that counts and logs for itself
 	next    atomic.Int64                           // index of the next bucket to take
+	keys    map[buckets.ID][][]byte                // of the records to map, ascending; nil if all are
 
 	mu       sync.Mutex
 	counters map[string]int64

@@ -95,6 +95,7 @@ func (s *Storage) reconcile(ctx context.Context) {
 		err = s.applier.Leave(ctx, surplus)
 	}
 	s.note(ctx, "buckets", err)
+	s.note(ctx, "quotas", s.readQuotas(ctx))
 	if s.cfg.Settings.Replicas == 1 {
 		// Asking is cheap with one replica, and keeps a purge from passing what is not verified yet. The next
 		// cut asks again, so a failure here is no news.

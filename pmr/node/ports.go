@@ -87,9 +87,11 @@ type Task struct {
 	Name     string // as the user calls it
 	Function string
 	Params   map[string][]byte
-	Timeout  time.Duration // of the job, for messages
-	Numeric  bool          // what is emitted is reduced as numbers, so text that is a decimal number counts as one
-	Log      *slog.Logger  // receives the guest's log lines
+	// BucketParams hold for one bucket, before params of the same name.
+	BucketParams map[buckets.ID]map[string][]byte
+	Timeout      time.Duration // of the job, for messages
+	Numeric      bool          // what is emitted is reduced as numbers, so text that is a decimal number counts as one
+	Log          *slog.Logger  // receives the guest's log lines
 }
 
 // Guest is an instance of a module.

@@ -90,8 +90,10 @@ func (s *Storage) Status(_ context.Context, _ api.Empty) (api.StorageStatus, err
 		st.Warnings = append(st.Warnings, subject+": "+s.trouble[subject])
 	}
 	for _, m := range s.machine.PMRs() {
-		st.PMRs = append(st.PMRs, api.PMRInfo{PMR: m.ID, Job: m.Job, Router: m.Router, State: m.State.String()})
+		st.PMRs = append(st.PMRs, api.PMRInfo{PMR: m.ID, Job: m.Job, Router: m.Router, State: m.State.String(), Snapshot: m.Snapshot})
 	}
+	st.GatesWaiting, st.Gate = s.machine.Gates()
+	st.Tickets = s.machine.Tickets()
 	return st, nil
 }
 

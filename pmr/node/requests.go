@@ -44,15 +44,29 @@ func (r *Router) start(ctx context.Context, req api.JobRequest) (*job, error) {
 			return j, nil
 		}
 	}
+	j, err := r.newJob(ctx, cmp.Or(req.Job, newID()), req, 0)
+	if err != nil {
+		return nil, err
+	}
+	return r.begin(j)
+}
+
+// newJob makes a job of a request. Its attempts are counted on from first.
+func (r *Router) newJob(ctx context.Context, id string, req api.JobRequest, first int) (*job, error) {
 	j := &job{
-		r: r, id: cmp.Or(req.Job, newID()), began: time.Now(),
+		r: r, id: id, first: first, began: time.Now(),
 		events: make(chan pmr.Event, 16), done: make(chan struct{}),
 	}
 	if err := j.prepare(ctx, req); err != nil {
 		return nil, err
 	}
 	j.log = r.logger.With("job", j.id, "module", req.Module).Info
-	j.machine = newMachine(j.id, j.req)
+	j.machine = j.newMachine()
+	return j, nil
+}
+
+// begin starts a job, or joins the one of its id.
+func (r *Router) begin(j *job) (*job, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if other := r.jobs[j.id]; other != nil {
@@ -102,7 +116,7 @@ func (j *job) over() bool {
 func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
 	var err error
 	setDefault(&req.Space, api.DefaultSpace)
-	setDefault(&req.Mode, "hold")
+	setDefault(&req.Mode, api.ModeHold)
 	setDefault(&req.TimeoutMS, DefaultJobTimeout.Milliseconds())
 	setDefault(&req.Attempts, DefaultAttempts)
 	setDefault(&req.OnError, api.OnErrorFail)
@@ -113,8 +127,8 @@ func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
 		return api.Errorf(api.CodeBadRequest, "%v", err)
 	}
 	switch {
-	case req.Mode != "hold":
-		return api.Errorf(api.CodeBadRequest, "there is no mode %.40q", req.Mode).WithHint("the mode is hold")
+	case req.Mode != api.ModeHold && req.Mode != api.ModeSnapshot:
+		return api.Errorf(api.CodeBadRequest, "there is no mode %.40q", req.Mode).WithHint("the mode is hold or snapshot")
 	case req.TimeoutMS < 1 || req.TimeoutMS > MaxTimeout.Milliseconds():
 		return api.Errorf(api.CodeBadRequest, "timeout_ms is %d; it must be 1 to %d", req.TimeoutMS, MaxTimeout.Milliseconds())
 	case req.Attempts < 1 || req.Attempts > 1000:
@@ -129,6 +143,9 @@ func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
 		return api.Errorf(api.CodeBadRequest, "limit, wait_ms and max_bytes may not be negative")
 	}
 	j.timeout = time.Duration(req.TimeoutMS) * time.Millisecond
+	if err = checkParts(&req, j.r.cfg.Settings.Buckets, j.r.mostOfRequest()); err != nil {
+		return err
+	}
 	if j.sort, err = reduce.ParseSort(req.Sort); err != nil {
 		return err
 	}
@@ -156,7 +173,7 @@ func withoutModule(req *api.JobRequest) error {
 	if req.OnError == api.OnErrorSkip {
 		return api.Errorf(api.CodeBadRequest, "on_error skip needs a module").WithHint("without one the records are passed through, and none can fail")
 	}
-	if req.Function != "" || req.Combine != "" || len(req.Params) > 0 || strings.HasPrefix(req.Reduce, "module") {
+	if req.Function != "" || req.Combine != "" || len(req.Params)+len(req.BucketParams) > 0 || strings.HasPrefix(req.Reduce, "module") {
 		return api.Errorf(api.CodeBadRequest, "a function, combine, params or reduce %s need a module", req.Reduce).
 			WithHint("name a module; without one the records are passed through")
 	}

@@ -22,6 +22,9 @@ const (
 	DefaultJobTimeout  = 60 * time.Second
 	DefaultAttempts    = 10
 	DefaultSilence     = 10 * time.Second
+	DefaultTicket      = 10 * time.Second
+	DefaultPinQuota    = 8
+	DefaultGateQuota   = 4
 	DefaultMemberTTL   = 12 * time.Second
 	DefaultRetention   = 5 * time.Minute
 	DefaultAggregation = 256 << 20 // bytes of memory for one job's output on one storage
@@ -41,6 +44,7 @@ const (
 const (
 	keySettings      = "settings"
 	keyTable         = "table"
+	keyQuotas        = "quotas"
 	keyPlanner       = "lease.planner"
 	prefixMember     = "member."
 	prefixStorage    = "member.storage."

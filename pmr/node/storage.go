@@ -49,6 +49,8 @@ type Storage struct {
 	stopped bool               // no request is taken any more
 	taking  map[buckets.ID]int // by how many orders under way
 	trouble map[string]string  // by subject, for the status
+
+	gateChanged chan struct{} // closed when a gate is granted or a pin or gate has ended
 }
 
 // pinned is what the shell holds for a PMR.
@@ -80,8 +82,12 @@ func NewStorage(cfg StorageConfig, ports Ports, store buckets.Store) *Storage {
 		cfg: cfg, ports: ports, logger: ports.Logger, began: time.Now(),
 		applier: NewApplier(cfg.Settings, cfg.Member.ID, store, ports),
 		member:  newMembership(ports.State, prefixStorage, cfg.Member, ports.Logger),
-		machine: pmr.NewStorage(pmr.StorageConfig{Silence: DefaultSilence, Retention: DefaultRetention}),
-		pinned:  map[string]*pinned{}, taking: map[buckets.ID]int{}, trouble: map[string]string{},
+		machine: pmr.NewStorage(pmr.StorageConfig{
+			Silence: DefaultSilence, Retention: DefaultRetention, Ticket: DefaultTicket,
+			Quotas: pmr.Quotas{Pins: DefaultPinQuota, Gates: DefaultGateQuota},
+		}),
+		gateChanged: make(chan struct{}),
+		pinned:      map[string]*pinned{}, taking: map[buckets.ID]int{}, trouble: map[string]string{},
 	}
 	s.checkpoints = &checkpointer{a: s.applier, settings: cfg.Settings, ports: ports, logger: ports.Logger}
 	return s
@@ -240,7 +246,7 @@ func (s *Storage) Pin(ctx context.Context, req api.PinRequest) (api.PinReply, er
 	}
 	p := &pinned{
 		id: newID(), job: req.Job, router: req.Router, claim: claim,
-		buckets: claim.View.Of(s.ID()), dropped: make(chan struct{}),
+		buckets: among(claim.View.Of(s.ID()), req.Buckets), dropped: make(chan struct{}),
 	}
 	reply := api.PinReply{PMR: p.id, Storage: s.ID(), Incarnation: s.cfg.Member.Incarnation}
 	for _, b := range p.buckets {
@@ -257,7 +263,24 @@ func (s *Storage) Pin(ctx context.Context, req api.PinRequest) (api.PinReply, er
 		return api.PinReply{}, errors.Join(err, claim.Release())
 	}
 	s.pinned[p.id] = p
-	return reply, s.step(pmr.PinAsked{PMR: p.id, Job: req.Job, Router: req.Router, TTL: ttl})
+	asked := pmr.PinAsked{PMR: p.id, Job: req.Job, Router: req.Router, TTL: ttl, Age: req.Age, Snapshot: req.Mode == api.ModeSnapshot}
+	if err := s.step(asked); err != nil {
+		delete(s.pinned, p.id)
+		s.unpin(p)
+		return api.PinReply{}, err
+	}
+	return reply, nil
+}
+
+// among is what is wanted of the owned buckets, all if nothing is named. Both are ascending.
+func among(owned []buckets.ID, wanted []uint16) []buckets.ID {
+	if len(wanted) == 0 {
+		return owned
+	}
+	return slices.DeleteFunc(slices.Clone(owned), func(b buckets.ID) bool {
+		_, found := slices.BinarySearch(wanted, uint16(b))
+		return !found
+	})
 }
 
 func (p *pinned) hasSpace(space string) (bool, error) {
@@ -344,6 +367,10 @@ func (s *Storage) step(ev pmr.Event) (refused error) {
 			delete(s.pinned, e.PMR)
 			s.unpin(p)
 			close(p.dropped)
+		case pmr.OpenGate, pmr.CloseGate:
+			s.gatesChanged()
+		case pmr.SetFence:
+			s.work.Go(s.renewFence)
 		}
 	}
 	return refused

@@ -84,7 +84,7 @@ func (w *worker) bucket(ctx context.Context, b buckets.ID) error {
 // mapInto runs the job's function over a bucket's records, but for some, into a table. It returns what it has
 // read, nil if there was nothing to read from.
 func (w *worker) mapInto(ctx context.Context, b buckets.ID, skip []uint64, table *reduce.Table) (*source, error) {
-	cursor, err := w.m.p.claim.snap.Scan(b, w.m.req.Space)
+	cursor, err := w.m.cursor(b)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (w *worker) again(ctx context.Context, b buckets.ID, skip []uint64, single 
 		return nil, err
 	}
 	defer guest.Close()
-	cursor, err := w.m.p.claim.snap.Scan(b, w.m.req.Space)
+	cursor, err := w.m.cursor(b)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/pinion-mr/pinion"
+	"github.com/pinion-mr/pinion/internal/cli"
+)
+
+// partFlags name a part of a space, and what holds for single buckets.
+type partFlags struct {
+	buckets string
+	keys    []string
+	params  []string
+}
+
+func (p *partFlags) register(f *pflag.FlagSet) {
+	f.StringVar(&p.buckets, "buckets", "", "map these buckets alone: 3,7,20-29")
+	f.StringArrayVar(&p.keys, "key", nil, "map the record of this key alone; may be given several times")
+	f.StringArrayVar(&p.params, "bucket-param", nil, "BUCKET:name=value for the module in that bucket, before -p; may be given several times")
+}
+
+// given reports whether any of the flags is used.
+func (p *partFlags) given() bool { return p.buckets != "" || len(p.keys)+len(p.params) > 0 }
+
+// apply puts what the flags say into a job.
+func (p *partFlags) apply(job *pinion.Job) error {
+	if p.buckets != "" && len(p.keys) > 0 {
+		return cli.Usagef("--buckets and --key exclude each other: a key alone says in which bucket it is")
+	}
+	var err error
+	if job.Buckets, err = parseBuckets(p.buckets); err != nil {
+		return err
+	}
+	for _, key := range p.keys {
+		job.Keys = append(job.Keys, []byte(key))
+	}
+	byBucket := map[uint16][]string{}
+	for _, text := range p.params {
+		bucket, pair, _ := strings.Cut(text, ":")
+		b, err := strconv.ParseUint(bucket, 10, 16)
+		if err != nil || pair == "" {
+			return cli.Usagef("--bucket-param %q is not BUCKET:name=value", text)
+		}
+		byBucket[uint16(b)] = append(byBucket[uint16(b)], pair)
+	}
+	for b, pairs := range byBucket {
+		values, err := params(pairs)
+		if err != nil {
+			return err
+		}
+		if job.BucketParams == nil {
+			job.BucketParams = map[uint16]map[string][]byte{}
+		}
+		job.BucketParams[b] = values
+	}
+	return nil
+}
+
+// parseBuckets reads a list of numbers and ranges.
+func parseBuckets(list string) ([]uint16, error) {
+	if list == "" {
+		return nil, nil
+	}
+	var all []uint16
+	for part := range strings.SplitSeq(list, ",") {
+		low, high, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		if !isRange {
+			high = low
+		}
+		from, err := strconv.ParseUint(low, 10, 16)
+		to, err2 := strconv.ParseUint(high, 10, 16)
+		if err != nil || err2 != nil || from > to {
+			return nil, cli.Usagef("--buckets %q: %q is no bucket or range", list, part)
+		}
+		for b := from; b <= to; b++ {
+			all = append(all, uint16(b))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
