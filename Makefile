@@ -77,6 +77,9 @@ fmt: $(GOFUMPT) ## Format all Go files
 	$(TOOLS)/gofumpt -w $$(go list -f '{{.Dir}}' ./...)
 	go mod tidy
 
+schema: ## Write docs/schema, the JSON schemas of the messages
+	go run ./internal/schema docs/schema
+
 tidy-check: $(GOFUMPT) ## Check that make fmt would change nothing
 	@unformatted="$$($(TOOLS)/gofumpt -l $$(git ls-files --cached --others --exclude-standard --deduplicate '*.go' | while read -r f; do [ ! -e "$$f" ] || echo "$$f"; done))"; \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:" >&2; echo "$$unformatted" >&2; exit 1; fi
@@ -179,4 +182,4 @@ clean: ## Remove what was built, and the tools
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo build test e2e-long race fuzz bench microbench arch lint fmt tidy-check wasm wasm-check wat2wasm toolchains vuln vuln-check check check-rest tools clean help
+.PHONY: demo build test e2e-long race fuzz bench microbench arch lint fmt schema tidy-check wasm wasm-check wat2wasm toolchains vuln vuln-check check check-rest tools clean help

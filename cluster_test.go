@@ -18,7 +18,9 @@ type memBus struct{ *busmem.Bus }
 
 var _ transport = memBus{}
 
-func (b memBus) openLog(ctx context.Context) (appendLog, error) { return b.Log(ctx) }
+func (b memBus) openLog(ctx context.Context) (clusterLog, error) { return b.Log(ctx) }
+
+func (b memBus) openState(ctx context.Context) (keys, error) { return b.KV(ctx, stateStore, false, 0) }
 
 func (b memBus) openModules(ctx context.Context) (objects, error) {
 	return b.Objects(ctx, moduleStore, false, 0)

@@ -37,12 +37,12 @@ type Job struct {
 	Keys     [][]byte          // map the records of these keys alone
 	// BucketParams are params of single buckets, beside Params and before those of the same name.
 	BucketParams map[uint16]map[string][]byte
-	Timeout  time.Duration     // of the job; default 60 s, at least 1 ms
-	Attempts int               // at the most; default 10
-	Sort     string            // key (default), -key, value, -value, none
-	Limit    int               // rows at the most; 0 is all
-	OnError  string            // fail (default), or skip: leave out the records at which the function fails
-	MaxSkip  int               // records that OnError skip may leave out; default 100, at most 10,000
+	Timeout      time.Duration // of the job; default 60 s, at least 1 ms
+	Attempts     int           // at the most; default 10
+	Sort         string        // key (default), -key, value, -value, none
+	Limit        int           // rows at the most; 0 is all
+	OnError      string        // fail (default), or skip: leave out the records at which the function fails
+	MaxSkip      int           // records that OnError skip may leave out; default 100, at most 10,000
 
 	// Proof has the stats list who pinned which bucket, for [Result.CheckCoverage].
 	Proof bool
@@ -219,12 +219,6 @@ func (c *Client) cancel(ctx context.Context, id string) {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
 	defer done()
 	_ = c.conn.Request(ctx, "job.cancel", api.CancelRequest{Job: id}, nil) // else the job's own time ends it
-}
-
-// Cancel ends a job of any client: its functions are stopped and its buckets let go. It fails with
-// UNKNOWN_JOB if the job is not known; one that is over stays as it is.
-func (c *Client) Cancel(ctx context.Context, id string) error {
-	return c.request(ctx, "job.cancel", api.CancelRequest{Job: id}, nil)
 }
 
 func ended(ctx context.Context, id string) error {

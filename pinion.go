@@ -49,12 +49,20 @@ type transport interface {
 	Subscribe(subject string, fn func(subject string, body []byte)) (stop func(), err error)
 	MaxPayload() int
 	Close()
-	openLog(ctx context.Context) (appendLog, error)
+	openLog(ctx context.Context) (clusterLog, error)
+	openState(ctx context.Context) (keys, error)
 	openModules(ctx context.Context) (objects, error)
 }
 
-type appendLog interface {
+type clusterLog interface {
 	NewAppender(maxInFlight int) *bus.Appender
+	State(ctx context.Context) (api.LogState, error)
+	Entry(ctx context.Context, seq uint64) (api.LogEntry, error)
+	ReadTo(ctx context.Context, from, to uint64, filters []string, fn func(api.LogEntry) error) error
+}
+
+type keys interface {
+	Get(ctx context.Context, key string) (api.KVEntry, error)
 }
 
 type objects interface {
@@ -67,7 +75,9 @@ type natsBus struct{ *bus.Bus }
 
 var _ transport = natsBus{}
 
-func (b natsBus) openLog(ctx context.Context) (appendLog, error) { return b.Log(ctx) }
+func (b natsBus) openLog(ctx context.Context) (clusterLog, error) { return b.Log(ctx) }
+
+func (b natsBus) openState(ctx context.Context) (keys, error) { return b.KV(ctx, stateStore, false, 0) }
 
 func (b natsBus) openModules(ctx context.Context) (objects, error) {
 	return b.Objects(ctx, moduleStore, false, 0)

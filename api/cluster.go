@@ -78,5 +78,7 @@ type ClusterStatus struct {
 	Storages []StorageStatus `json:"storages"`
 	Unowned  []uint16        `json:"unowned,omitempty"`
 	Jobs     int             `json:"jobs"` // running on the router that answers
-	Problems []string        `json:"problems,omitempty"`
+	// JobsWaiting are those that wait there for their turn.
+	JobsWaiting int      `json:"jobs_waiting,omitempty"`
+	Problems    []string `json:"problems,omitempty"`
 }

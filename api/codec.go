@@ -10,6 +10,10 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
+// Protocol is the version of subjects and messages. It changes when an older reader would misunderstand a newer
+// writer: new fields alone do not change it.
+const Protocol = 1
+
 // Format is how a message is written.
 type Format string
 

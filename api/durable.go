@@ -80,6 +80,7 @@ type JobInfo struct {
 	Function    string       `json:"function,omitempty"`
 	Reduce      string       `json:"reduce,omitempty"`
 	Space       string       `json:"space,omitempty"`
+	Wanted      []uint16     `json:"wanted,omitempty"` // of a job of a part of the space: its buckets, ascending; not in lists
 	Client      string       `json:"client,omitempty"`
 	Router      string       `json:"router,omitempty"` // that runs it or ran it last
 	Take        int          `json:"take,omitempty"`   // how often a router took it

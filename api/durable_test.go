@@ -8,7 +8,7 @@ func jobMessages(req JobRequest, stats JobStats) []any {
 	progress := JobProgress{Job: "j1", Phase: "map", Place: 3, Attempt: 1, Take: 2, Buckets: 4, Of: 256, Records: 10, Bytes: 1000, Reason: "BUSY"}
 	failed := Error{Code: CodeLost, Message: "router r1 fell silent"}
 	info := JobInfo{
-		Job: "j1", State: JobRunning, Durable: true, Module: "wordcount", Function: "map", Reduce: "sum", Space: "default", Client: "shop",
+		Job: "j1", State: JobRunning, Durable: true, Module: "wordcount", Function: "map", Reduce: "sum", Space: "default", Wanted: []uint16{3, 65534}, Client: "shop",
 		Router: "r1-0a1b2c3d", Take: 2, Attempts: 3, Cancel: true, SubmittedMS: 1_700_000_000_000, StartedMS: 1_700_000_001_000, EndedMS: 1_700_000_002_000,
 		Progress: &progress, Error: &failed, Stats: &stats, Rows: 20, Bytes: 1 << 33,
 	}

@@ -19,6 +19,7 @@ const (
 	CodeInDoubt       Code = "IN_DOUBT"        // a write may or may not have been stored
 	CodeNoSuchCluster Code = "UNKNOWN_CLUSTER" // no cluster of that name on the server
 	CodeClusterDiffer Code = "CLUSTER_DIFFERS" // the cluster was created with other settings
+	CodeVersion       Code = "UNKNOWN_VERSION" // a message or something stored is of a newer version than this program reads
 	CodeNameTaken     Code = "NAME_TAKEN"      // a storage of that id runs already; a version exists
 
 	CodeUnknownModule   Code = "UNKNOWN_MODULE"

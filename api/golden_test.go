@@ -63,7 +63,7 @@ func messages() []any {
 		status, info,
 		ClusterStatus{
 			Cluster: "dev", Healthy: true, Settings: settings, Log: log, Members: []Member{member},
-			Storages: []StorageStatus{status}, Unowned: []uint16{3}, Jobs: 2, Problems: []string{"no storage"},
+			Storages: []StorageStatus{status}, Unowned: []uint16{3}, Jobs: 2, JobsWaiting: 5, Problems: []string{"no storage"},
 		},
 		Error{Code: CodeBusy, Message: "busy", Hint: "later", Details: map[string]string{"storage": "s1"}},
 		req,

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -29,16 +28,7 @@ func (b *bench) latency(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log, stop, err := b.bareLog(ctx)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	body := bytes.Repeat([]byte("x"), 128)
-	publish, err := median(tries, func() error {
-		_, err := log.Append(ctx, "rec.0", nil, body, "")
-		return err
-	})
+	publish, err := b.barePublish(ctx)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@
 // The sections:
 //
 //	latency     the median of a job over an empty space against a bare synced JetStream publish
+//	interactive the same on three storage processes, and many such jobs at a time
+//	fairness    the longest waits of jobs and of gates, as moves need them, that compete without a pause
 //	imports     submit import against a bare synced JetStream publish of the same bytes
 //	job         CPU seconds of the demo's job (words of the Go standard library) against an idiomatic Go program
 //	            over the same lines in one file
@@ -71,6 +73,8 @@ type section struct {
 func (b *bench) sections() []section {
 	return []section{
 		{"latency", true, b.latency},
+		{"interactive", false, b.interactive},
+		{"fairness", false, b.fairness},
 		{"imports", true, b.imports},
 		{"job", true, b.words},
 		{"neighbours", true, b.neighbours},

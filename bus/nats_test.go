@@ -2,6 +2,7 @@ package bus_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"strings"
@@ -175,6 +176,97 @@ func TestServiceIsListed(t *testing.T) {
 	var out api.Heartbeat
 	if err := b.Request(ctx, "job.run", api.Heartbeat{Router: "r"}, &out); err != nil || out.Router != "r" {
 		t.Fatalf("%+v %v", out, err)
+	}
+}
+
+// TestServiceStats asks as `nats micro stats` does.
+func TestServiceStats(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	s := startServer(t, bus.ServerConfig{Dir: t.TempDir()})
+	b := connect(t, bus.Config{Server: s.URL()})
+	service, err := b.NewService("pinion-router", "1.0.0", "runs jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bus.Handle(service, "job.run", "routers", func(_ context.Context, r api.Heartbeat) (api.Heartbeat, error) {
+		if r.Router == "" {
+			return r, api.Errorf(api.CodeBusy, "not now")
+		}
+		return r, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, router := range []string{"r1", "r2", ""} {
+		if err := b.Request(ctx, "job.run", api.Heartbeat{Router: router}, nil); (err != nil) != (router == "") {
+			t.Fatalf("%q: %v", router, err)
+		}
+	}
+	nc, _ := client(t, s.URL())
+	m, err := nc.RequestWithContext(ctx, "$SRV.STATS.pinion-router", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stats struct {
+		Endpoints []struct {
+			NumRequests int `json:"num_requests"`
+			Data        bus.EndpointStats
+		}
+	}
+	if err := json.Unmarshal(m.Data, &stats); err != nil {
+		t.Fatal(err)
+	}
+	if len(stats.Endpoints) != 1 || stats.Endpoints[0].NumRequests != 3 {
+		t.Fatalf("%s", m.Data)
+	}
+	if d := stats.Endpoints[0].Data; d.Answered != 3 || d.Errors != 1 || d.Running != 0 || d.MaxMS < d.MeanMS {
+		t.Errorf("the figures are %+v", d)
+	}
+}
+
+// TestProtocolVersions: what a newer program says is refused by the version's number, on both sides.
+func TestProtocolVersions(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	s := startServer(t, bus.ServerConfig{Dir: t.TempDir()})
+	b := connect(t, bus.Config{Server: s.URL()})
+	served := 0
+	if _, err := bus.Handle(b, "echo", "", func(_ context.Context, r api.Heartbeat) (api.Heartbeat, error) {
+		served++
+		return r, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	nc, _ := client(t, s.URL())
+	for version, want := range map[string]api.Code{"": "", "1": "", "2": api.CodeVersion, "x": api.CodeBadRequest} {
+		m := nats.NewMsg("pinion.test.echo")
+		if version != "" {
+			m.Header.Set("Pinion-Protocol", version)
+		}
+		reply, err := nc.RequestMsgWithContext(ctx, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code := reply.Header.Get("Nats-Service-Error-Code"); code != string(want) || reply.Header.Get("Pinion-Protocol") != "1" {
+			t.Errorf("a request of protocol %q: %v", version, reply.Header)
+		}
+	}
+	if served != 2 {
+		t.Errorf("%d requests were worked on, want the two that can be read", served)
+	}
+	if _, err := nc.Subscribe("pinion.test.newer", func(m *nats.Msg) {
+		reply := nats.NewMsg(m.Reply)
+		reply.Header.Set("Pinion-Protocol", "7")
+		_ = nc.PublishMsg(reply)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	err := b.Request(ctx, "newer", api.Heartbeat{Router: "r"}, nil)
+	if api.CodeOf(err) != api.CodeVersion || !strings.Contains(err.Error(), "protocol 7; this program reads 1") {
+		t.Errorf("a reply of protocol 7: %v", err)
 	}
 }
 

@@ -79,29 +79,70 @@ func (q *Queue) Publish(ctx context.Context, body []byte, msgID string) error {
 // at a time as the queue's MaxAckPending allows. It returns ctx's error when ctx has ended and the
 // calls of fn have returned; their context is ctx.
 func (q *Queue) Consume(ctx context.Context, fn func(ctx context.Context, m QueueMessage)) error {
+	return q.ConsumeSome(ctx, 0, fn)
+}
+
+// ConsumeSome is Consume with at most so many calls of fn at a time, 0 for any number. While all of them run, no
+// message is asked for, so that others get it.
+func (q *Queue) ConsumeSome(ctx context.Context, most int, fn func(ctx context.Context, m QueueMessage)) error {
 	var running sync.WaitGroup
 	defer running.Wait()
+	room := NewRoom(most)
 	var pause backoff
-	for ctx.Err() == nil {
+	for room.Take(ctx) == nil {
 		if q.bus.nc.IsClosed() {
 			return api.Errorf(api.CodeUnavailable, "queue %s: the connection was closed", q.subject)
 		}
 		m, err := q.next(ctx)
 		if err != nil {
 			q.bus.log.Debug("queue not read", "queue", q.name, "error", err)
+			room.Leave()
 			pause.wait(ctx)
 			continue
 		}
 		pause = backoff{}
 		if m == nil {
+			room.Leave()
 			continue
 		}
 		running.Go(func() {
+			defer room.Leave()
 			defer q.bus.recovered("consumer", q.subject, nil)
 			fn(ctx, *m)
 		})
 	}
 	return ctx.Err()
+}
+
+// Room is places for what runs at the same time.
+type Room struct{ places chan struct{} }
+
+// NewRoom makes so many places, 0 for any number.
+func NewRoom(places int) Room {
+	if places <= 0 {
+		return Room{}
+	}
+	return Room{make(chan struct{}, places)}
+}
+
+// Take waits for a place, or fails with ctx's error.
+func (r Room) Take(ctx context.Context) error {
+	if r.places == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	select {
+	case r.places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Leave gives a place back.
+func (r Room) Leave() {
+	if r.places != nil {
+		<-r.places
+	}
 }
 
 // next asks for one message, so that none lies here unworked while it could be elsewhere. It returns

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -15,7 +16,26 @@ const (
 	headerContentType = "Content-Type"
 	headerError       = "Nats-Service-Error"
 	headerErrorCode   = "Nats-Service-Error-Code"
+	headerProtocol    = "Pinion-Protocol"
 )
+
+var protocolText = strconv.Itoa(api.Protocol)
+
+// checkProtocol refuses a message of a newer protocol by its number. Messages of clients that do not say one
+// are read as they are.
+func checkProtocol(what, version string) error {
+	n, err := strconv.Atoi(version)
+	switch {
+	case version == "":
+		return nil
+	case err != nil:
+		return api.Errorf(api.CodeBadRequest, "%s has the header %s: %.20q, which is no number", what, headerProtocol, version)
+	case n > api.Protocol:
+		return api.Errorf(api.CodeVersion, "%s is of protocol %d; this program reads %d", what, n, api.Protocol).
+			WithHint("use a newer program here, or an older one there")
+	}
+	return nil
+}
 
 // Request implements [Transport].
 func (b *Bus) Request(ctx context.Context, subject string, in, out any) error {
@@ -55,12 +75,16 @@ func checkSubject(subject string) error {
 func (b *Bus) message(subject string, body []byte) *nats.Msg {
 	m := nats.NewMsg(b.prefix + subject)
 	m.Header.Set(headerContentType, string(api.Msgpack))
+	m.Header.Set(headerProtocol, protocolText)
 	m.Data = body
 	return m
 }
 
 // decodeReply reads a reply or the error that it carries.
 func decodeReply(reply *nats.Msg, subject string, out any) error {
+	if err := checkProtocol("the reply of "+subject, reply.Header.Get(headerProtocol)); err != nil {
+		return err
+	}
 	if text := reply.Header.Get(headerError); text != "" || reply.Header.Get(headerErrorCode) != "" {
 		e := &api.Error{}
 		if err := api.Decode(reply.Data, e, api.Lenient); err != nil || e.Code == "" {

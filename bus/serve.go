@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -15,9 +16,14 @@ import (
 
 // Serve implements [Answerer]. The subject is not listed among the NATS micro services: see [Service].
 func (b *Bus) Serve(subject, queue string, h Handler) (stop func(), err error) {
-	e := b.endpoint(subject, h)
+	return b.ServeMany(MaxConcurrent, subject, queue, h)
+}
+
+// ServeMany implements [Answerer].
+func (b *Bus) ServeMany(most int, subject, queue string, h Handler) (stop func(), err error) {
+	e := b.endpoint(most, subject, h)
 	handle := func(m *nats.Msg) {
-		e.accept(incoming{reply: m.Reply, subject: m.Subject, contentType: m.Header.Get(headerContentType), body: m.Data})
+		e.accept(incoming{reply: m.Reply, subject: m.Subject, contentType: m.Header.Get(headerContentType), protocol: m.Header.Get(headerProtocol), body: m.Data})
 	}
 	var sub *nats.Subscription
 	if queue == "" {
@@ -38,15 +44,54 @@ type endpoint struct {
 	subject string
 	handler Handler
 	slots   chan struct{}
+
+	mu    sync.Mutex
+	stats EndpointStats
 }
 
-func (b *Bus) endpoint(subject string, h Handler) *endpoint {
-	return &endpoint{bus: b, subject: subject, handler: h, slots: make(chan struct{}, MaxConcurrent)}
+// EndpointStats are what NATS tools show of an endpoint as its data. NATS counts requests itself, but its times
+// are only those of taking a request on, since each is worked on in a goroutine of its own.
+type EndpointStats struct {
+	Answered int64   `json:"answered"` // well or with an error
+	Errors   int64   `json:"errors"`
+	Running  int     `json:"running"`
+	MeanMS   float64 `json:"mean_ms"` // from a request to its answer
+	MaxMS    float64 `json:"max_ms"`
+}
+
+func (e *endpoint) began() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Running++
+}
+
+func (e *endpoint) ended(took time.Duration, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st, ms := &e.stats, float64(took.Microseconds())/1000
+	st.Running--
+	st.Answered++
+	if err != nil {
+		st.Errors++
+	}
+	st.MeanMS += (ms - st.MeanMS) / float64(st.Answered)
+	st.MaxMS = max(st.MaxMS, ms)
+}
+
+func (e *endpoint) figures() EndpointStats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stats
+}
+
+func (b *Bus) endpoint(most int, subject string, h Handler) *endpoint {
+	return &endpoint{bus: b, subject: subject, handler: h, slots: make(chan struct{}, most)}
 }
 
 // incoming is a request as it came.
 type incoming struct {
 	reply, subject, contentType string
+	protocol                    string // version
 	body                        []byte
 }
 
@@ -62,7 +107,7 @@ func (e *endpoint) accept(in incoming) {
 	select {
 	case e.slots <- struct{}{}:
 	default:
-		e.bus.answer(in, nil, api.Errorf(api.CodeBusy, "%d requests of %s are being answered already", MaxConcurrent, e.subject).
+		e.bus.answer(in, nil, api.Errorf(api.CodeBusy, "%d requests of %s are being answered already", cap(e.slots), e.subject).
 			WithHint("try again a little later"))
 		return
 	}
@@ -73,7 +118,10 @@ func (e *endpoint) accept(in incoming) {
 	go func() {
 		defer e.bus.handlers.Done()
 		defer func() { <-e.slots }()
+		e.began()
+		start := time.Now()
 		body, err := e.run(in)
+		e.ended(time.Since(start), err)
 		e.bus.answer(in, body, err)
 	}()
 }
@@ -92,6 +140,9 @@ func (b *Bus) enter() bool {
 // run calls the handler; its panic becomes an error.
 func (e *endpoint) run(in incoming) (body []byte, err error) {
 	defer e.bus.recovered("handler", e.subject, &err)
+	if err := checkProtocol("the request of "+e.subject, in.protocol); err != nil {
+		return nil, err
+	}
 	m := Message{Subject: strings.TrimPrefix(in.subject, e.bus.prefix), Format: in.format(), Body: in.body}
 	return e.handler(e.bus.ctx, m)
 }
@@ -117,6 +168,7 @@ func (b *Bus) answer(in incoming, body []byte, failure error) {
 	}
 	m := nats.NewMsg(in.reply)
 	m.Header.Set(headerContentType, string(in.format()))
+	m.Header.Set(headerProtocol, protocolText)
 	m.Data = body
 	if failure == nil && m.Size() > b.MaxPayload() {
 		failure = ReplyTooLarge(strings.TrimPrefix(in.subject, b.prefix), m.Size(), b.MaxPayload())
@@ -157,8 +209,8 @@ type Service struct {
 	bus   *Bus
 	micro micro.Service
 
-	mu    sync.Mutex
-	names map[string]bool // of endpoints, which must be unique
+	mu        sync.Mutex
+	endpoints map[string]*endpoint // by name, which is unique
 
 	stopped atomic.Bool
 }
@@ -166,16 +218,18 @@ type Service struct {
 var _ Answerer = (*Service)(nil)
 
 // NewService announces a service: a name of letters, digits, _ and -, a version of the form 1.2.3, and a
-// sentence for people.
+// sentence for people. Its stats are what [EndpointStats] says.
 func (b *Bus) NewService(name, version, description string) (*Service, error) {
+	s := &Service{bus: b, endpoints: map[string]*endpoint{}}
 	m, err := micro.AddService(b.nc, micro.Config{
 		Name: name, Version: version, Description: description,
-		Metadata: map[string]string{"cluster": b.cfg.Cluster},
+		Metadata:     map[string]string{"cluster": b.cfg.Cluster, "process": b.cfg.Name},
+		StatsHandler: func(e *micro.Endpoint) any { return s.figures(e.Name) },
 	})
 	if err != nil {
 		return nil, api.Errorf(api.CodeInternal, "cannot announce service %s %s: %v", name, version, err)
 	}
-	s := &Service{bus: b, micro: m, names: map[string]bool{}}
+	s.micro = m
 	b.mu.Lock()
 	b.services = append(b.services, s)
 	b.mu.Unlock()
@@ -184,26 +238,41 @@ func (b *Bus) NewService(name, version, description string) (*Service, error) {
 
 // Serve implements [Answerer]. Its stop ends the whole service.
 func (s *Service) Serve(subject, queue string, h Handler) (stop func(), err error) {
+	return s.ServeMany(MaxConcurrent, subject, queue, h)
+}
+
+// ServeMany implements [Answerer]. Its stop ends the whole service.
+func (s *Service) ServeMany(most int, subject, queue string, h Handler) (stop func(), err error) {
 	name := strings.NewReplacer(".", "_", "*", "any").Replace(subject)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.names[name] {
+	if s.endpoints[name] != nil {
 		return nil, api.Errorf(api.CodeInternal, "subject %s is served twice by one service", subject)
 	}
 	group := micro.WithEndpointQueueGroup(queue)
 	if queue == "" {
 		group = micro.WithEndpointQueueGroupDisabled()
 	}
-	e := s.bus.endpoint(subject, h)
+	e := s.bus.endpoint(most, subject, h)
 	err = s.micro.AddEndpoint(name, micro.HandlerFunc(func(r micro.Request) {
-		e.accept(incoming{reply: r.Reply(), subject: r.Subject(), contentType: r.Headers().Get(headerContentType), body: r.Data()})
+		e.accept(incoming{reply: r.Reply(), subject: r.Subject(), contentType: r.Headers().Get(headerContentType), protocol: r.Headers().Get(headerProtocol), body: r.Data()})
 	}), micro.WithEndpointSubject(s.bus.prefix+subject), group)
 	if err != nil {
 		return nil, s.bus.sendError(subject, 0, err)
 	}
-	s.names[name] = true
+	s.endpoints[name] = e
 	s.bus.settle()
 	return s.Stop, nil
+}
+
+func (s *Service) figures(name string) EndpointStats {
+	s.mu.Lock()
+	e := s.endpoints[name]
+	s.mu.Unlock()
+	if e == nil {
+		return EndpointStats{}
+	}
+	return e.figures()
 }
 
 // Stop ends the service: no new requests are taken, those that run end.

@@ -45,9 +45,13 @@ type Answerer interface {
 	// error reply (INTERNAL if it is no [api.Error]), and so does a panic. When Serve has returned,
 	// requests of anybody are answered. stop takes no new requests and lets those that run end.
 	Serve(subject, queue string, h Handler) (stop func(), err error)
+
+	// ServeMany is Serve for up to most requests at a time: for handlers that mostly wait.
+	ServeMany(most int, subject, queue string, h Handler) (stop func(), err error)
 }
 
-// MaxConcurrent is how many requests of one subject a process answers at the same time.
+// MaxConcurrent is how many requests of one subject a process answers at the same time, unless it asked for
+// more: each may hold a message of the largest size, and an answer as large.
 const MaxConcurrent = 256
 
 // Message is a request as a [Handler] gets it.
@@ -64,7 +68,12 @@ type Handler func(ctx context.Context, m Message) ([]byte, error)
 // Handle has fn answer the requests on a subject: see [Answerer] for queue and stop. The request is
 // decoded strictly (an unknown field is refused by name); the reply is written in the request's format.
 func Handle[Req, Resp any](a Answerer, subject, queue string, fn func(ctx context.Context, req Req) (Resp, error)) (stop func(), err error) {
-	return a.Serve(subject, queue, func(ctx context.Context, m Message) ([]byte, error) {
+	return HandleMany(a, MaxConcurrent, subject, queue, fn)
+}
+
+// HandleMany is [Handle] for up to most requests at a time: see [Answerer].
+func HandleMany[Req, Resp any](a Answerer, most int, subject, queue string, fn func(ctx context.Context, req Req) (Resp, error)) (stop func(), err error) {
+	return a.ServeMany(most, subject, queue, func(ctx context.Context, m Message) ([]byte, error) {
 		var req Req
 		if err := api.Decode(m.Body, &req, api.Strict); err != nil {
 			return nil, err

@@ -37,6 +37,19 @@ func TestPublicNATSCommand(t *testing.T) {
 		}
 		return string(out)
 	}
+	for args, wants := range map[string][]string{
+		"micro ls":                   {"pinion-router", "pinion-storage"},
+		"micro info pinion-router":   {"pinion.dev.job.run", "pinion.dev.record.put"},
+		"micro info pinion-storage":  {".pin", ".map"},
+		"micro stats pinion-storage": {"pinion-storage Service Statistics"},
+	} {
+		out, err := exec.CommandContext(t.Context(), nats, append([]string{"--server", c.server}, strings.Fields(args)...)...).CombinedOutput()
+		for _, want := range wants {
+			if err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("nats %s: %v, no %q in\n%s", args, err, want, out)
+			}
+		}
+	}
 	var reply api.JobReply
 	text := request("job.run", `{"module":"wordcount","reduce":"sum","space":"default","limit":5,"sort":"-value"}`, &reply)
 	if !strings.Contains(text, `"rows":[{"key":"be","value":2},{"key":"to","value":2},`) || len(reply.Rows) != 5 {

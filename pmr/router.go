@@ -344,14 +344,19 @@ func (r *Router) fail(now time.Duration, err *api.Error) []Effect {
 	effects := r.releaseAll()
 	r.last = err
 	r.phase = Waiting
-	r.wake = now + r.pause()
+	r.wake = now + r.pause(err.Code)
 	r.tries++
 	return effects
 }
 
-// pause grows from 10 ms to 640 ms, with jitter of half of it, so that rivals do not meet again.
-func (r *Router) pause() time.Duration {
-	full := 10 * time.Millisecond << min(r.tries, 6)
+// pause grows from 10 ms to 640 ms, with jitter of half of it, so that rivals do not meet again. Where a
+// storage was busy it grows to 80 ms: the storage may already keep others waiting for this job.
+func (r *Router) pause(why api.Code) time.Duration {
+	most := 6
+	if why == api.CodeBusy {
+		most = 3
+	}
+	full := 10 * time.Millisecond << min(r.tries, most)
 	jitter := rand.New(rand.NewPCG(r.cfg.Seed, uint64(r.attempt)))
 	return full/2 + time.Duration(jitter.Int64N(int64(full)))
 }

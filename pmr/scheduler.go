@@ -53,7 +53,7 @@ type (
 // A gate whose asker holds another one does not wait for tickets, since their jobs may wait for that one.
 type scheduler struct {
 	quotas  Quotas
-	waiting []*gate // first come first served
+	waiting []*gate // first come first served, but those that are somebody's second before the others
 	held    *gate
 	fencing bool // a gate has ended, the new fence is not applied yet
 
@@ -151,14 +151,17 @@ func (s *scheduler) serve(now time.Duration, running int) []Effect {
 	if s.favour > 0 && !s.owes(s.favour) {
 		s.favour, s.passed = 0, 0
 	}
-	if len(s.waiting) == 0 || s.held != nil || s.fencing || running > 0 || s.waiting[0].over(now) {
+	if len(s.waiting) == 0 || s.held != nil || s.fencing || running > 0 {
 		return nil
 	}
-	next := s.waiting[0]
-	if !next.Second && s.jobsFirst() {
+	// A gate whose asker holds another one comes before all that do not: those may have to wait for jobs that
+	// wait for that other one.
+	i := max(0, slices.IndexFunc(s.waiting, func(g *gate) bool { return g.Second }))
+	next := s.waiting[i]
+	if next.over(now) || !next.Second && s.jobsFirst() {
 		return nil
 	}
-	s.waiting = s.waiting[1:]
+	s.waiting = slices.Delete(s.waiting, i, i+1)
 	s.held, s.pins = next, 0
 	if len(s.tickets) > 0 {
 		s.passed++

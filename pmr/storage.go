@@ -21,7 +21,8 @@ type StorageConfig struct {
 type (
 	// PinAsked says that a pin was asked for and that its snapshot is held. PMR is a new id, minted for
 	// this request and used for nothing else before. Age is the position of the job's first cut; a job
-	// whose age is unknown, 0, leaves no ticket. Snapshot says that buckets may leave meanwhile, since the snapshot keeps what is mapped.
+	// whose age is unknown, 0, leaves no ticket. Snapshot says that buckets may leave meanwhile, since the
+	// snapshot keeps what is mapped.
 	PinAsked struct {
 		PMR, Job, Router string
 		TTL              time.Duration

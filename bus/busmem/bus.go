@@ -115,7 +115,12 @@ func (b *Bus) Subscribe(subject string, fn func(subject string, body []byte)) (s
 
 // Serve implements [bus.Answerer].
 func (b *Bus) Serve(subject, queue string, h bus.Handler) (stop func(), err error) {
-	s := &subscription{bus: b, pattern: subject, queue: queue, handler: h, slots: make(chan struct{}, bus.MaxConcurrent), done: make(chan struct{})}
+	return b.ServeMany(bus.MaxConcurrent, subject, queue, h)
+}
+
+// ServeMany implements [bus.Answerer].
+func (b *Bus) ServeMany(most int, subject, queue string, h bus.Handler) (stop func(), err error) {
+	s := &subscription{bus: b, pattern: subject, queue: queue, handler: h, slots: make(chan struct{}, most), done: make(chan struct{})}
 	if err := b.cluster.add(s); err != nil {
 		return nil, err
 	}
@@ -239,6 +244,14 @@ type reply struct {
 	err  *api.Error
 }
 
+// code is empty for an answer that is no error.
+func (r reply) code() api.Code {
+	if r.err == nil {
+		return ""
+	}
+	return r.err.Code
+}
+
 // Request implements [bus.Transport].
 func (b *Bus) Request(ctx context.Context, subject string, in, out any) error {
 	body, err := encode(in)
@@ -296,7 +309,7 @@ func (b *Bus) send(subject string, body []byte, answer func(reply)) {
 	if hook := b.cluster.currentFaults().Request; hook != nil {
 		fault = hook(Call{From: b.peer, Subject: subject, Body: body})
 	}
-	b.cluster.interfere(fault, func() { b.dispatch(subject, body, answer) })
+	b.cluster.interfere(fault, func() { b.dispatch(subject, body, fault.Tag, answer) })
 }
 
 // interfere calls fn as often and as late as a fault says.
@@ -308,9 +321,9 @@ func (c *Cluster) interfere(f Fault, fn func()) {
 	if f.Duplicate {
 		times = 2
 	}
-	for range times {
+	for i := range times {
 		if f.Delay > 0 {
-			time.AfterFunc(f.Delay, fn)
+			time.AfterFunc(f.Delay+time.Duration(i)*time.Microsecond, fn)
 		} else {
 			fn()
 		}
@@ -318,7 +331,7 @@ func (c *Cluster) interfere(f Fault, fn func()) {
 }
 
 // dispatch hands a message to all that it reaches.
-func (b *Bus) dispatch(subject string, body []byte, answer func(reply)) {
+func (b *Bus) dispatch(subject string, body []byte, tag string, answer func(reply)) {
 	c := b.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,21 +344,21 @@ func (b *Bus) dispatch(subject string, body []byte, answer func(reply)) {
 			continue
 		}
 		s.bus.handlers.Add(1)
-		go s.run(bus.Message{Subject: subject, Format: api.FormatOf(body), Body: bytes.Clone(body)}, b, answer)
+		go s.run(bus.Message{Subject: subject, Format: api.FormatOf(body), Body: bytes.Clone(body)}, tag, b, answer)
 	}
 }
 
 // run answers a request.
-func (s *subscription) run(m bus.Message, from *Bus, answer func(reply)) {
+func (s *subscription) run(m bus.Message, tag string, from *Bus, answer func(reply)) {
 	defer s.bus.handlers.Done()
 	var r reply
 	select {
 	case s.slots <- struct{}{}:
-		body, err := s.call(m)
+		body, err := s.call(context.WithValue(s.bus.ctx, tagKey{}, tag), m)
 		<-s.slots
 		r = s.reply(m, body, err)
 	default:
-		r.err = api.Errorf(api.CodeBusy, "%d requests of %s are being answered already", bus.MaxConcurrent, s.pattern)
+		r.err = api.Errorf(api.CodeBusy, "%d requests of %s are being answered already", cap(s.slots), s.pattern)
 	}
 	if answer == nil {
 		return
@@ -353,7 +366,7 @@ func (s *subscription) run(m bus.Message, from *Bus, answer func(reply)) {
 	c := s.bus.cluster
 	fault := Fault{}
 	if hook := c.currentFaults().Reply; hook != nil {
-		fault = hook(Call{From: s.bus.peer, Subject: m.Subject, Body: r.body})
+		fault = hook(Call{From: s.bus.peer, Subject: m.Subject, Body: r.body, Asked: m.Body, Code: r.code(), Tag: tag})
 	}
 	c.interfere(fault, func() {
 		c.mu.Lock()
@@ -365,13 +378,13 @@ func (s *subscription) run(m bus.Message, from *Bus, answer func(reply)) {
 	})
 }
 
-func (s *subscription) call(m bus.Message) (body []byte, err error) {
+func (s *subscription) call(ctx context.Context, m bus.Message) (body []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = api.Errorf(api.CodeInternal, "the handler of %s panicked: %v", s.pattern, r)
 		}
 	}()
-	return s.handler(s.bus.ctx, m)
+	return s.handler(ctx, m)
 }
 
 // reply sends errors through their encoding, as the wire does.

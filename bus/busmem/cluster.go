@@ -52,13 +52,25 @@ type Call struct {
 	From    string // peer
 	Subject string // of the request
 	Body    []byte
+	Asked   []byte   // of a reply: the request's body
+	Code    api.Code // of a reply that is an error
+	Tag     string   // of a reply: what the fault of its request said
 }
 
 // Fault is what happens to a message.
 type Fault struct {
 	Drop      bool
 	Delay     time.Duration
-	Duplicate bool
+	Duplicate bool   // the second one comes a microsecond later if there is a delay
+	Tag       string // names a request to its handler, see TagOf, and to the hook of its reply
+}
+
+type tagKey struct{}
+
+// TagOf is the Tag of the request that a handler's context belongs to.
+func TagOf(ctx context.Context) string {
+	tag, _ := ctx.Value(tagKey{}).(string)
+	return tag
 }
 
 // AppendFault is what happens to an append to the log.

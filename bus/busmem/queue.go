@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,13 @@ type queueData struct {
 	last     uint64
 	messages []*queued // in the order of their positions
 	ids      map[string]time.Time
+	waiting  []*consumer // for a message, first come first served
+}
+
+// consumer is one call of Consume.
+type consumer struct {
+	queue *Queue
+	got   *queued // handed to it and not taken yet
 }
 
 // queued is a message that is not acknowledged.
@@ -79,34 +87,88 @@ func (q *Queue) Publish(ctx context.Context, body []byte, msgID string) error {
 
 // Consume calls fn for each message: see [bus.Queue.Consume].
 func (q *Queue) Consume(ctx context.Context, fn func(ctx context.Context, m bus.QueueMessage)) error {
+	return q.ConsumeSome(ctx, 0, fn)
+}
+
+// ConsumeSome is Consume with a limit: see [bus.Queue.ConsumeSome].
+func (q *Queue) ConsumeSome(ctx context.Context, most int, fn func(ctx context.Context, m bus.QueueMessage)) error {
 	c := q.bus.cluster
+	me := &consumer{queue: q}
 	var running sync.WaitGroup
 	defer running.Wait()
+	defer me.giveUp()
+	room := bus.NewRoom(most)
 	for {
-		var m bus.QueueMessage
-		found := false
+		if err := room.Take(ctx); err != nil {
+			return err
+		}
 		err := c.waitUntil(ctx, func() (bool, time.Time) {
-			again := time.Time{}
-			if !c.cut[q.bus.peer] && !q.bus.closed {
-				m, found, again = q.next()
-			}
-			return found || q.bus.closed, again
+			again := me.wait()
+			return me.got != nil || q.bus.closed, again
 		})
 		if err != nil {
 			return err
 		}
-		c.mu.Unlock()
-		if !found {
+		if me.got == nil {
+			c.mu.Unlock()
 			return api.Errorf(api.CodeUnavailable, "queue %s: the connection was closed", q.name)
 		}
-		running.Go(func() { fn(ctx, m) })
+		m := q.message(me.got)
+		me.got = nil
+		c.mu.Unlock()
+		running.Go(func() {
+			defer room.Leave()
+			fn(ctx, m)
+		})
 	}
 }
 
-// next hands out a message that is due again, or else a new one if there is room. If there is none, it
-// tells when the next one is due. The lock is held.
-func (q *Queue) next() (m bus.QueueMessage, ok bool, again time.Time) {
-	d := q.bus.cluster.queues[q.name]
+// wait lines the consumer up, and hands out what is due to those that wait. It tells when to look again. The
+// lock is held.
+func (me *consumer) wait() (again time.Time) {
+	c := me.queue.bus.cluster
+	d := c.queues[me.queue.name]
+	if me.got == nil && !slices.Contains(d.waiting, me) {
+		d.waiting = append(d.waiting, me)
+	}
+	for {
+		first := slices.IndexFunc(d.waiting, func(w *consumer) bool { return !c.cut[w.queue.bus.peer] && !w.queue.bus.closed })
+		if first < 0 {
+			return time.Time{}
+		}
+		x, due := d.next()
+		if x == nil {
+			return due
+		}
+		w := d.waiting[first]
+		d.waiting = slices.Delete(d.waiting, first, first+1)
+		x.deliveries++
+		x.due = time.Now().Add(d.config.AckWait)
+		w.got = x
+		if w != me {
+			c.touch()
+		}
+	}
+}
+
+// giveUp leaves the line. What was handed over and not taken goes back.
+func (me *consumer) giveUp() {
+	c := me.queue.bus.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.queues[me.queue.name]
+	d.waiting = slices.DeleteFunc(d.waiting, func(w *consumer) bool { return w == me })
+	if me.got != nil {
+		me.got.deliveries--
+		me.got.due = time.Time{}
+		me.got = nil
+		c.touch()
+	}
+}
+
+// next is a message that is due again, or else a new one if there is room. If there is none, it tells when the
+// next one is due.
+func (d *queueData) next() (x *queued, again time.Time) {
 	now := time.Now()
 	pending := 0
 	var fresh *queued
@@ -116,7 +178,7 @@ func (q *Queue) next() (m bus.QueueMessage, ok bool, again time.Time) {
 			fresh = x
 		case x.deliveries == 0:
 		case !x.due.After(now):
-			return q.hand(d, x), true, again
+			return x, again
 		default:
 			pending++
 			if again.IsZero() || x.due.Before(again) {
@@ -125,17 +187,16 @@ func (q *Queue) next() (m bus.QueueMessage, ok bool, again time.Time) {
 		}
 	}
 	if fresh != nil && pending < d.config.MaxAckPending {
-		return q.hand(d, fresh), true, again
+		return fresh, again
 	}
-	return m, false, again
+	return nil, again
 }
 
-func (q *Queue) hand(d *queueData, x *queued) bus.QueueMessage {
-	x.deliveries++
-	x.due = time.Now().Add(d.config.AckWait)
+// message is a message as it is handed to its consumer. The lock is held.
+func (q *Queue) message(x *queued) bus.QueueMessage {
 	return bus.QueueMessage{
 		Body: bytes.Clone(x.body), Seq: x.seq, Deliveries: x.deliveries,
-		Delivery: &delivery{queue: q, data: d, seq: x.seq},
+		Delivery: &delivery{queue: q, data: q.bus.cluster.queues[q.name], seq: x.seq},
 	}
 }
 

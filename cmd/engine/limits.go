@@ -13,6 +13,7 @@ import (
 
 	"github.com/pinion-mr/pinion/internal/cli"
 	"github.com/pinion-mr/pinion/plugins"
+	"github.com/pinion-mr/pinion/pmr/node"
 	"github.com/pinion-mr/pinion/wasmhost"
 	"github.com/pinion-mr/pinion/wasmhost/child"
 )
@@ -25,6 +26,8 @@ type limits struct {
 	logLines, counters                        int
 	compileTimeout, compileCPU                time.Duration
 	aggregation, total                        sizeFlag
+	jobs, jobsQueue                           int
+	longestHold                               time.Duration
 }
 
 const page = 64 << 10 // bytes of a WebAssembly memory's page
@@ -35,6 +38,7 @@ func defaultLimits() limits {
 		memory: 64 << 20, output: 4 << 30, moduleSize: 32 << 20, compileMemory: 2 << 30, fuel: 10_000_000_000_000,
 		table: 100_000, logLines: 100, counters: 64, compileTimeout: time.Minute, compileCPU: time.Minute,
 		aggregation: 256 << 20, total: 1 << 30,
+		jobs: node.DefaultJobs, jobsQueue: node.DefaultQueue, longestHold: node.DefaultLongestHold,
 	}
 }
 
@@ -54,6 +58,9 @@ func limitFlags(l *limits) *pflag.FlagSet {
 	f.Var(&l.compileMemory, "compile-memory", "memory to compile a module")
 	f.Var(&l.aggregation, "aggregation-memory", "memory for the output of a job, and of a router for results that it keeps")
 	f.Var(&l.total, "aggregation-total", "memory for the output of all jobs on a storage, beyond which none begins")
+	f.IntVar(&l.jobs, "jobs", l.jobs, "jobs that a router runs at once; of one client alone, a quarter less")
+	f.IntVar(&l.jobsQueue, "jobs-queue", l.jobsQueue, "jobs that wait in a router for their turn")
+	f.DurationVar(&l.longestHold, "longest-hold", l.longestHold, "time of a map in mode hold, in which no bucket of the storage moves")
 	return f
 }
 
@@ -100,6 +107,8 @@ func (l *limits) check() error {
 		{"compile-memory", int64(l.compileMemory), 64 << 20, 1 << 40},
 		{"aggregation-memory", int64(l.aggregation), 1 << 20, 1 << 40},
 		{"aggregation-total", int64(l.total), 1 << 20, 1 << 40},
+		{"jobs", int64(l.jobs), 1, 1024},
+		{"jobs-queue", int64(l.jobsQueue), 0, 65_536},
 	} {
 		if c.v < c.low || c.v > c.high {
 			return cli.Usagef("--%s is %d; it must be %d to %d", c.name, c.v, c.low, c.high)
@@ -108,7 +117,7 @@ func (l *limits) check() error {
 	for _, c := range []struct {
 		name string
 		v    time.Duration
-	}{{"compile-timeout", l.compileTimeout}, {"compile-cpu", l.compileCPU}} {
+	}{{"compile-timeout", l.compileTimeout}, {"compile-cpu", l.compileCPU}, {"longest-hold", l.longestHold}} {
 		if c.v < time.Second || c.v > time.Hour {
 			return cli.Usagef("--%s is %s; it must be 1s to 1h", c.name, c.v)
 		}

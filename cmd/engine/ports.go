@@ -22,6 +22,8 @@ var (
 	_ node.Peers     = (*bus.Bus)(nil)
 	_ node.Catalogue = (*plugins.Catalogue)(nil)
 	_ node.Orders    = orders{}
+	_ node.JobQueue  = jobQueue{}
+	_ node.Results   = (*bus.Objects)(nil)
 )
 
 // Names of what a cluster keeps in JetStream, behind its prefix.
@@ -30,9 +32,13 @@ const (
 	kvManifests     = "MANIFESTS"
 	objCheckpoints  = "CHECKPOINTS"
 	objModules      = "MODULES"
+	kvJobs          = "JOBS"
+	objResults      = "RESULTS"
 	queueRebalance  = "rebalance"
+	queueJobs       = "jobs"
 	queueRouters    = "router" // queue group of the services
 	orderAckWait    = 30 * time.Second
+	jobsAtOnce      = 10_000 // of all routers
 	clusterPatience = 15 * time.Second
 )
 
@@ -106,7 +112,29 @@ func (cl *cluster) open(ctx context.Context, create bool, limits plugins.Limits)
 	cl.catalogue, err = plugins.NewCatalogue(state, modules, limits)
 	cl.ports.Log, cl.ports.Manifests, cl.ports.Checkpoints = log, manifests, checkpoints
 	cl.ports.Orders, cl.ports.Catalogue = orders{queue}, cl.catalogue
-	return err
+	if err != nil || !create {
+		return err
+	}
+	return cl.openJobs(ctx)
+}
+
+// openJobs opens what routers need for durable jobs, and makes what is missing.
+func (cl *cluster) openJobs(ctx context.Context) error {
+	replicas := cl.settings.Replicas
+	records, err := cl.bus.KV(ctx, kvJobs, true, replicas)
+	if err != nil {
+		return err
+	}
+	queue, err := cl.bus.Queue(ctx, queueJobs, true, bus.QueueConfig{Replicas: replicas, MaxAckPending: jobsAtOnce, AckWait: node.JobSilence})
+	if err != nil {
+		return err
+	}
+	results, err := cl.bus.Objects(ctx, objResults, true, replicas)
+	if err != nil {
+		return err
+	}
+	cl.ports.Jobs, cl.ports.JobQueue, cl.ports.Results = records, jobQueue{queue}, results
+	return nil
 }
 
 func openLog(ctx context.Context, b *bus.Bus, s api.Settings, create bool) (*bus.Log, error) {
@@ -135,5 +163,27 @@ func (o orders) Consume(ctx context.Context, fn func(context.Context, node.Order
 			return
 		}
 		fn(ctx, d)
+	})
+}
+
+// jobQueue is the work queue of durable jobs.
+type jobQueue struct{ queue *bus.Queue }
+
+func (q jobQueue) Publish(ctx context.Context, job api.QueuedJob, id string) error {
+	body, err := api.Encode(api.JSON, job)
+	if err != nil {
+		return err
+	}
+	return q.queue.Publish(ctx, body, id)
+}
+
+func (q jobQueue) Consume(ctx context.Context, most int, fn func(context.Context, node.JobDelivery)) error {
+	return q.queue.ConsumeSome(ctx, most, func(ctx context.Context, m bus.QueueMessage) {
+		var job api.QueuedJob
+		if err := api.Decode(m.Body, &job, api.Strict); err != nil {
+			_ = m.Term(fmt.Sprintf("not a job: %v", err)) // it comes again and is refused again
+			return
+		}
+		fn(ctx, node.JobDelivery{Job: job.Job, Message: m.Seq, Delivery: m.Delivery})
 	})
 }

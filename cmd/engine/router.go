@@ -81,7 +81,7 @@ func (s *session) runRouter(ctx context.Context, id, dir string, expect int) err
 func (s *session) serveRouter(ctx context.Context, cl *cluster, m api.Member, expect int, workers *node.Workers) error {
 	r := node.NewRouter(node.RouterConfig{
 		Member: m, Cluster: s.options.Value("cluster"), Settings: cl.settings, Expect: expect,
-		Memory: int64(s.limits.aggregation), Workers: workers,
+		Memory: int64(s.limits.aggregation), Workers: workers, Jobs: s.limits.jobs, Queue: cmp.Or(s.limits.jobsQueue, -1),
 	}, cl.ports)
 	compiling := s.limits.compileTimeout
 	return withServices(ctx, cl.bus, func() (*services, error) { return serveRouter(cl.bus, r, cl.catalogue, compiling) }, r.Run)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
@@ -43,19 +44,41 @@ const (
 
 // serve has fn answer a subject within a time, if nothing has failed before.
 func serve[Req, Resp any](s *services, subject, queue string, within time.Duration, fn func(context.Context, Req) (Resp, error)) {
+	serveMany(s, bus.MaxConcurrent, subject, queue, within, fn)
+}
+
+// jobWaiters is how many requests of one subject may wait for jobs at the same time: with the defaults more than
+// a router takes jobs, so that those who have to wait are told so by it.
+const jobWaiters = 2048
+
+// serveMany is serve for up to most requests at a time.
+func serveMany[Req, Resp any](s *services, most int, subject, queue string, within time.Duration, fn func(context.Context, Req) (Resp, error)) {
 	if s.err != nil {
 		return
 	}
-	s.add(bus.Handle(s.on, subject, queue, func(ctx context.Context, req Req) (Resp, error) {
+	s.add(bus.HandleMany(s.on, most, subject, queue, func(ctx context.Context, req Req) (Resp, error) {
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
 		return fn(ctx, req)
 	}))
 }
 
+// announce begins a service that NATS tools list.
+func announce(b *bus.Bus, role, description string) (*services, error) {
+	service, err := b.NewService("pinion-"+role, serviceVersion, description)
+	return &services{on: service}, err
+}
+
+// serviceVersion is the version of the services as NATS tools show it: the protocol's, since the program's own
+// need not have the form that they demand.
+var serviceVersion = fmt.Sprintf("%d.0.0", api.Protocol)
+
 // serveStorage answers for a storage.
 func serveStorage(b *bus.Bus, st *node.Storage) (*services, error) {
-	s := &services{on: b}
+	s, err := announce(b, "storage", "Owns buckets of records, pins them at cuts and maps them.")
+	if err != nil {
+		return s, err
+	}
 	at := "storage." + st.ID() + "."
 	serve(s, at+"pin", "", long, st.Pin)
 	serve(s, at+"map", "", short, st.Map)
@@ -83,11 +106,17 @@ func serveStorage(b *bus.Bus, st *node.Storage) (*services, error) {
 // serveRouter answers for a router: its own subjects, and with the other routers those of the cluster. A module
 // may take some time to compile.
 func serveRouter(b *bus.Bus, r *node.Router, c *plugins.Catalogue, compiling time.Duration) (*services, error) {
-	s := &services{on: b}
+	s, err := announce(b, "router", "Runs jobs, and takes and gives records.")
+	if err != nil {
+		return s, err
+	}
 	at := "router." + r.ID() + "."
 	serve(s, at+"mapped", "", short, r.Mapped)
-	serve(s, at+"result", "", whole, r.OwnResult)
+	serveMany(s, jobWaiters, at+"result", "", whole, r.OwnResult)
 	serve(s, at+"cancel", "", short, r.OwnCancel)
+	serve(s, at+"job", "", short, r.OwnJob)
+	serve(s, at+"jobs", "", short, r.OwnJobs)
+	serve(s, at+"certificate", "", short, r.OwnCertificate)
 	if s.err == nil {
 		s.add(b.Subscribe(at+"progress", func(_ string, body []byte) {
 			var p api.Progress
@@ -96,9 +125,13 @@ func serveRouter(b *bus.Bus, r *node.Router, c *plugins.Catalogue, compiling tim
 			}
 		}))
 	}
-	serve(s, "job.run", queueRouters, whole, r.RunJob)
-	serve(s, "job.result", queueRouters, whole, r.Result)
+	serveMany(s, jobWaiters, "job.run", queueRouters, whole, r.RunJob)
+	serveMany(s, jobWaiters, "job.result", queueRouters, whole, r.Result)
 	serve(s, "job.cancel", queueRouters, short, r.Cancel)
+	serve(s, "job.submit", queueRouters, long, r.Submit)
+	serve(s, "job.get", queueRouters, short, r.Job)
+	serve(s, "job.list", queueRouters, long, r.Jobs)
+	serve(s, "job.certificate", queueRouters, short, r.Certificate)
 	serve(s, "record.put", queueRouters, short, r.Put)
 	serve(s, "record.get", queueRouters, short, r.Get)
 	serve(s, "record.delete", queueRouters, short, r.Delete)

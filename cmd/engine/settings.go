@@ -20,6 +20,7 @@ func (s *session) settingFlags(cmd *cobra.Command) {
 	f.IntVar(&s.wanted.MaxRecord, "max-record", 0, "largest key and value in bytes, fixed when the cluster is created (default 4 MiB, or what max_payload allows)")
 	f.Var(&durationFlag{&s.wanted.DuplicateMS}, "duplicate-window", "time in which a repeated write is stored once, fixed when the cluster is created (default 2m0s)")
 	f.Var((*sizeFlag)(&s.wanted.CheckpointBytes), "checkpoint-bytes", "log of a bucket beyond which it is checkpointed, fixed when the cluster is created (default 8MiB)")
+	f.Var(&durationFlag{&s.wanted.HistoryMS}, "history", "time for which durable jobs that have ended and their results are kept, fixed when the cluster is created (default 24h0m0s)")
 }
 
 // durationFlag is a duration kept in milliseconds.

@@ -127,6 +127,7 @@ func serveStorageIn(ctx context.Context, cl *cluster, cfg storageConfig) (err er
 	ports.TempDir, ports.KeepDir = temp, cfg.dir
 	st := node.NewStorage(node.StorageConfig{
 		Member: m, Settings: cl.settings, Workers: cfg.workers, Memory: int64(cfg.limits.aggregation), Total: int64(cfg.limits.total),
+		LongestHold: cfg.limits.longestHold,
 	}, ports, db)
 	return withServices(ctx, cl.bus, func() (*services, error) { return serveStorage(cl.bus, st) }, st.Run)
 }

@@ -38,7 +38,7 @@ func (s *session) rootCommand() *cobra.Command {
 			"  submit run wordcount --reduce sum --sort -value --limit 20",
 	}
 	s.options.Register(root.PersistentFlags())
-	cli.Group(root, s.importCommand(), s.exportCommand(), s.runCommand(), s.moduleCommand(),
+	cli.Group(root, s.importCommand(), s.exportCommand(), s.runCommand(), s.jobsCommand(), s.jobCommand(), s.moduleCommand(),
 		s.putCommand(), s.getCommand(), s.deleteCommand(), s.spacesCommand())
 	root.AddCommand(cli.CompileCommand())
 	return root

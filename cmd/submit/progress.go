@@ -48,6 +48,14 @@ func (p *progress) set(n int) {
 	}
 }
 
+// tell says what goes on, and how far it is.
+func (p *progress) tell(what string, n int) {
+	if p.bar != nil {
+		p.bar.Describe(what)
+		_ = p.bar.Set(n)
+	}
+}
+
 // clear takes the bar away, so that other lines can be written.
 func (p *progress) clear() {
 	if p.bar != nil {

@@ -28,7 +28,8 @@ type runOptions struct {
 	limit, attempts                            int
 	onError                                    onErrorFlag
 	parts                                      partFlags
-	verbose                                    bool
+	verbose, detach                            bool
+	id                                         string
 
 	local  localFlag
 	golden string
@@ -80,12 +81,14 @@ With --on-error skip:N the job goes on without the records at which the function
 most N: of such a record nothing counts, and each is named on stderr with bucket, number, key and reason. The
 exit status is 0 then.
 
-Ctrl-C cancels the job.`,
+Ctrl-C cancels the job. With --detach the job is stored before the command ends: it goes on without it, also when
+a router dies, and its result is kept (submit jobs, submit job). Its --timeout counts from when it begins to run.`,
 		Example: "  submit run wordcount --reduce sum --sort -value --limit 20\n" +
 			"  submit run grep -p pattern=ERROR --space logs --output tsv\n" +
 			"  submit run wordcount --reduce sum --key page/17 --key page/18\n" +
 			"  submit run ./mine.wasm --reduce module --output ndjson > rows.ndjson\n" +
-			"  submit run ./map.go --reduce sum --local input.txt --golden expected.tsv",
+			"  submit run ./map.go --reduce sum --local input.txt --golden expected.tsv\n" +
+			"  submit run wordcount --reduce sum --timeout 30m --detach",
 		Args: o.local.wantArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args, files := o.local.split(args)
@@ -99,6 +102,8 @@ Ctrl-C cancels the job.`,
 	f.BoolVar(&o.update, "update", false, "write the answer to the --golden file")
 	f.Var(&o.onError, "on-error", "about a record at which the function fails: fail the job, or skip up to N of them (default fail; N 100)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "tell the work of the guests, too")
+	f.BoolVar(&o.detach, "detach", false, "store the job for any router to run, print its id, and do not wait for it")
+	f.StringVar(&o.id, "id", "", "id of the job, to repeat the command with: a job of it is joined, not run again (default: one is made)")
 	f.StringVar(&o.space, "space", "", "space to read (default \"default\")")
 	f.StringVar(&o.reduce, "reduce", "", "sum, count, min, max, none, module or module:NAME (default: the module's own)")
 	f.StringVar(&o.combine, "combine", "", "function of the module that combines each storage's output")
@@ -115,7 +120,7 @@ Ctrl-C cancels the job.`,
 func (o runOptions) job(args []string) (pinion.Job, error) {
 	job := pinion.Job{
 		Module: args[0], Combine: o.combine, Reduce: o.reduce, Space: o.space, Mode: o.mode, Sort: o.sort,
-		Limit: o.limit, Attempts: o.attempts, OnError: o.onError.mode, MaxSkip: o.onError.max,
+		Limit: o.limit, Attempts: o.attempts, OnError: o.onError.mode, MaxSkip: o.onError.max, ID: o.id,
 	}
 	if len(args) > 1 {
 		job.Function = args[1]
@@ -141,6 +146,9 @@ func (o runOptions) job(args []string) (pinion.Job, error) {
 	}
 	if o.golden != "" && o.output != "" {
 		return job, cli.Usagef("--golden compares the rows and prints none: --output has no meaning with it")
+	}
+	if err := o.checkDetached(); err != nil {
+		return job, err
 	}
 	if o.limit < 0 || o.attempts < 0 {
 		return job, cli.Usagef("--limit and --attempts may not be negative")
@@ -211,6 +219,9 @@ func (s *session) run(ctx context.Context, o runOptions, args, files []string) e
 			return err
 		}
 	}
+	if o.detach {
+		return nameHint(args, file, s.submitJob(ctx, client, job, o.output))
+	}
 	return nameHint(args, file, s.runJob(ctx, client, job, s.rowWriter(o), o.verbose))
 }
 
@@ -264,6 +275,17 @@ func (s *session) runJob(ctx context.Context, client *pinion.Client, job pinion.
 	if err := result.CheckCoverage(settings.Buckets); err != nil {
 		return err
 	}
+	if err := printRows(ctx, result, out, 0); err != nil {
+		return err
+	}
+	s.noteUnreduced(job, result.Stats)
+	s.noteCover(result, settings.Buckets, verbose)
+	return nil
+}
+
+// printRows prints the rows of a job, at most some if limit is not 0.
+func printRows(ctx context.Context, result *pinion.Result, out rowWriter, limit int) error {
+	printed := 0
 	for row, err := range result.Rows(ctx) {
 		if err == nil {
 			err = out.write(row)
@@ -271,19 +293,22 @@ func (s *session) runJob(ctx context.Context, client *pinion.Client, job pinion.
 		if err != nil {
 			return err
 		}
+		if printed++; printed == limit {
+			break
+		}
 	}
 	stats := result.Stats
-	stats.Pinned = nil // checked above; thousands of numbers otherwise
-	if err := out.close(stats); err != nil {
-		return err
-	}
-	s.noteUnreduced(job, stats)
-	s.noteSkipped(stats)
+	stats.Pinned = nil // was checked; thousands of numbers otherwise
+	return out.close(stats)
+}
+
+// noteCover tells on stderr what the rows of a job cover.
+func (s *session) noteCover(result *pinion.Result, n int, verbose bool) {
+	s.noteSkipped(result.Stats)
 	if verbose {
-		s.noteFuel(stats)
+		s.noteFuel(result.Stats)
 	}
-	s.printProof(result.Stats, len(result.Wanted(settings.Buckets)))
-	return nil
+	s.printProof(result.Stats, len(result.Wanted(n)))
 }
 
 // noteUnreduced tells a user who named no reduce what the rows are then.

@@ -40,6 +40,8 @@ type options struct {
 	memory     int64                            // of routers
 	total      int64                            // of storages, for the output of all jobs
 	expect     int                              // storages that routers wait for; default all
+	jobs       int                              // that a router runs at once
+	queue      int                              // jobs that wait in a router
 	hears      time.Duration                    // after which nodes hear of a reconnect
 	tweak      func(peer string, p *node.Ports) // may replace ports of a node before it is made
 }
@@ -114,7 +116,14 @@ func (c *cluster) ports(peer string) (*busmem.Bus, node.Ports) {
 	c.must(err)
 	queue, err := b.Queue(ctx, "rebalance", true, bus.QueueConfig{})
 	c.must(err)
+	jobs, err := b.KV(ctx, "JOBS", true, 1)
+	c.must(err)
+	jobQueue, err := b.Queue(ctx, "jobs", true, bus.QueueConfig{MaxAckPending: 1000, AckWait: node.JobSilence})
+	c.must(err)
+	results, err := b.Objects(ctx, "RESULTS", true, 1)
+	c.must(err)
 	p := node.Ports{
+		Jobs: jobs, JobQueue: memJobs{jobQueue}, Results: results,
 		Log: log, State: state, Manifests: manifests, Checkpoints: checkpoints, Peers: b,
 		Orders: memOrders{queue}, Catalogue: fakeCatalogue{}, Mapper: c.mapper,
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)), TempDir: c.t.TempDir(),
@@ -127,14 +136,21 @@ func (c *cluster) ports(peer string) (*busmem.Bus, node.Ports) {
 
 func (c *cluster) startRouter(id string, expect int) {
 	b, ports := c.ports(id)
-	r := node.NewRouter(node.RouterConfig{Member: api.Member{ID: id}, Cluster: "dev", Settings: c.settings, Expect: expect, Memory: c.options.memory}, ports)
+	r := node.NewRouter(node.RouterConfig{Member: api.Member{ID: id}, Cluster: "dev", Settings: c.settings, Expect: expect, Memory: c.options.memory, Jobs: c.options.jobs, Queue: c.options.queue}, ports)
 	serve(c, b, "router."+r.ID()+".mapped", r.Mapped)
 	serve(c, b, "router."+r.ID()+".result", r.OwnResult)
 	serve(c, b, "router."+r.ID()+".cancel", r.OwnCancel)
+	serve(c, b, "router."+r.ID()+".job", r.OwnJob)
+	serve(c, b, "router."+r.ID()+".certificate", r.OwnCertificate)
+	serve(c, b, "router."+r.ID()+".jobs", r.OwnJobs)
 	share(c, b, "job.run", r.RunJob)
 	share(c, b, "job.result", r.Result)
 	share(c, b, "admin.quotas", r.Quotas)
 	share(c, b, "job.cancel", r.Cancel)
+	share(c, b, "job.submit", r.Submit)
+	share(c, b, "job.certificate", r.Certificate)
+	share(c, b, "job.get", r.Job)
+	share(c, b, "job.list", r.Jobs)
 	share(c, b, "record.put", r.Put)
 	share(c, b, "record.get", r.Get)
 	share(c, b, "record.delete", r.Delete)
@@ -191,7 +207,7 @@ func serve[Req, Resp any](c *cluster, b *busmem.Bus, subject string, fn func(con
 
 // share is serve for what all routers answer together.
 func share[Req, Resp any](c *cluster, b *busmem.Bus, subject string, fn func(context.Context, Req) (Resp, error)) {
-	_, err := bus.Handle(b, subject, "router", fn)
+	_, err := bus.HandleMany(b, 2048, subject, "router", fn)
 	c.must(err)
 }
 
@@ -279,7 +295,7 @@ var wordCount = api.JobRequest{Module: "words", Reduce: "sum", Proof: true}
 type fakeCatalogue struct{}
 
 func (fakeCatalogue) Resolve(_ context.Context, ref string) (api.Module, error) {
-	if ref != "words" {
+	if ref != "words" && ref != "w" {
 		return api.Module{}, api.Errorf(api.CodeUnknownModule, "there is no module %q", ref)
 	}
 	return api.Module{Name: "words", Digest: "w", Functions: []string{"map", "first", "long"}}, nil
@@ -440,6 +456,26 @@ func (o memOrders) Consume(ctx context.Context, fn func(context.Context, node.Or
 		d := node.OrderDelivery{Deliveries: m.Deliveries, Delivery: m.Delivery}
 		if api.Decode(m.Body, &d.Order, api.Strict) == nil {
 			fn(ctx, d)
+		}
+	})
+}
+
+// memJobs is the queue of durable jobs.
+type memJobs struct{ queue *busmem.Queue }
+
+func (q memJobs) Publish(ctx context.Context, job api.QueuedJob, id string) error {
+	body, err := api.Encode(api.JSON, job)
+	if err != nil {
+		return err
+	}
+	return q.queue.Publish(ctx, body, id)
+}
+
+func (q memJobs) Consume(ctx context.Context, most int, fn func(context.Context, node.JobDelivery)) error {
+	return q.queue.ConsumeSome(ctx, most, func(ctx context.Context, m bus.QueueMessage) {
+		var job api.QueuedJob
+		if api.Decode(m.Body, &job, api.Strict) == nil {
+			fn(ctx, node.JobDelivery{Job: job.Job, Message: m.Seq, Delivery: m.Delivery})
 		}
 	})
 }

@@ -30,13 +30,17 @@ func (j *job) collect(ctx context.Context, attempt int) {
 	}
 	j.mu.Unlock()
 	rows, memory, err := j.reduce(ctx, ends)
+	var output string
+	if err == nil {
+		output, err = digestRows(ctx, rows)
+	}
 	if err != nil {
 		j.tell(pmr.Collected{Attempt: attempt, Err: api.AsError(err)})
 		return
 	}
 	j.mu.Lock()
 	if j.ended.IsZero() { // else the job ran out of time meanwhile
-		j.rows, j.memory = rows, memory
+		j.rows, j.memory, j.output = rows, memory, output
 	}
 	j.mu.Unlock()
 	j.tell(pmr.Collected{Attempt: attempt})

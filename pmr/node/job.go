@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/pmr"
@@ -23,31 +24,39 @@ type job struct {
 	reducer reduce.Reducer
 	sort    reduce.Sort
 	timeout time.Duration
-	first   int  // number that its attempts are counted on from
-	durable bool // it ends when its record says so, and not before
+	first   int    // number that its attempts are counted on from
+	durable bool   // it is over when its record says so, and not before
+	take    int    // of a durable job
+	home    string // that its cursors name; empty is the router's
 	began   time.Time
 	log     func(msg string, args ...any)
 
-	machine *pmr.Router // owned by the goroutine of run, as is logged
-	logged  string
-	events  chan pmr.Event
-	stop    context.CancelCauseFunc
-	pinning sync.WaitGroup // requests to pin
-	done    chan struct{}  // closed when status below is final
+	applicant *applicant  // its place in the router's admission; guarded by the router's mu
+	machine   *pmr.Router // owned by the goroutine of run, as is logged
+	logged    string
+	events    chan pmr.Event
+	stop      context.CancelCauseFunc
+	pinning   sync.WaitGroup // requests to pin
+	done      chan struct{}  // closed when status below is final
 
-	mu      sync.Mutex
-	maps    map[string]*runningMap // of the present attempt, by PMR
-	rows    resultRows
-	memory  int64
-	reduced Figures // of the module's reduce function
-	err     *api.Error
-	stats   *api.JobStats
-	ended   time.Time
+	mu          sync.Mutex
+	maps        map[string]*runningMap // of the present attempt, by PMR
+	rows        resultRows
+	memory      int64
+	output      string  // digest of rows
+	reduced     Figures // of the module's reduce function
+	err         *api.Error
+	stats       *api.JobStats
+	certificate []byte // of a job that is done, as it is sent
+	ended       time.Time
+	attempts    int             // of a job that is over
+	told        api.JobProgress // the last that was published
 }
 
 // runningMap is what is known of a storage's map.
 type runningMap struct {
 	storage string
+	pinned  int       // buckets
 	heard   time.Time // when it last said anything
 	asking  bool      // it is being asked whether it still maps
 	seen    api.Progress
@@ -66,7 +75,11 @@ func (j *job) run(ctx context.Context) {
 	defer close(j.done)
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	ended := j.perform(ctx, j.machine.Step(time.Since(j.began), j.begin(ctx)))
+	first := j.awaitTurn(ctx)
+	if first == nil {
+		first = j.begin(ctx)
+	}
+	ended := j.perform(ctx, j.machine.Step(time.Since(j.began), first))
 	for !ended {
 		wake := time.NewTimer(j.machine.Wake() - time.Since(j.began))
 		var ev pmr.Event
@@ -81,8 +94,12 @@ func (j *job) run(ctx context.Context) {
 			ev = pmr.Canceled{Err: api.AsError(context.Cause(ctx))}
 		}
 		wake.Stop()
+		if _, canceled := ev.(pmr.Canceled); ctx.Err() != nil && !canceled {
+			// What was under way fails because of it, and must not pass for the reason.
+			ended = j.perform(ctx, j.machine.Step(time.Since(j.began), pmr.Canceled{Err: api.AsError(context.Cause(ctx))}))
+		}
 		if ev != nil {
-			ended = j.perform(ctx, j.machine.Step(time.Since(j.began), ev))
+			ended = j.perform(ctx, j.machine.Step(time.Since(j.began), ev)) || ended
 		}
 	}
 	j.r.running.Go(j.drain)
@@ -266,7 +283,7 @@ func (j *job) mapRequest(pmrID string, pinned []api.BucketPin) api.MapRequest {
 func (j *job) expect(e pmr.SendMap) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.maps[e.PMR] = &runningMap{storage: e.Storage, heard: time.Now()}
+	j.maps[e.PMR] = &runningMap{storage: e.Storage, pinned: len(e.Buckets), heard: time.Now()}
 }
 
 func (j *job) forgetMaps() {
@@ -280,6 +297,9 @@ func (j *job) mapped(end api.MapEnd) {
 	j.mu.Lock()
 	m := j.maps[end.PMR]
 	if m != nil {
+		if end.Error == nil {
+			end.Error = checkCounts(end, m.pinned)
+		}
 		m.end = &end
 	}
 	j.mu.Unlock()
@@ -331,14 +351,19 @@ func (j *job) ask(ctx context.Context, attempt int, id string, m *runningMap) {
 // finish records the end for those who wait.
 func (j *job) finish(e pmr.Finish) {
 	j.mu.Lock()
-	j.err, j.ended = e.Err, time.Now()
+	j.err, j.ended, j.attempts = e.Err, time.Now(), j.attempt()
 	if e.Err == nil {
 		j.stats = j.figures(e.Proof)
+		j.certificate = j.certify(e.Proof)
+		j.memory += int64(len(j.certificate))
 	} else {
 		j.rows, j.memory = nil, 0
 	}
 	j.maps = nil
 	j.mu.Unlock()
+	if j.durable {
+		return
+	}
 	if e.Err != nil {
 		j.publish("failed", e.Err.Message)
 		j.log("a job failed", "code", e.Err.Code, "reason", e.Err.Message)
@@ -378,16 +403,27 @@ func (j *job) figures(proof *pmr.Proof) *api.JobStats {
 
 // publish tells whoever subscribed to the job's events.
 func (j *job) publish(phase, reason string) {
-	ev := api.JobProgress{Job: j.id, Phase: phase, Attempt: j.machine.Attempt(), Of: j.r.cfg.Settings.Buckets, Reason: reason}
+	ev := api.JobProgress{Job: j.id, Phase: phase, Attempt: j.attempt(), Take: j.take, Of: j.r.cfg.Settings.Buckets, Reason: reason}
 	j.mu.Lock()
 	for _, m := range j.maps {
 		ev.Buckets, ev.Records, ev.Bytes = ev.Buckets+m.seen.Buckets, ev.Records+m.seen.Records, ev.Bytes+m.seen.Bytes
 	}
 	j.mu.Unlock()
+	j.announce(ev)
+}
+
+// announce publishes an event of the job, and keeps it for those who ask.
+func (j *job) announce(ev api.JobProgress) {
+	j.mu.Lock()
+	j.told = ev
+	j.mu.Unlock()
 	if err := j.r.ports.Peers.Publish("job."+j.id+".events", ev); err != nil {
 		j.log("cannot publish a job's progress", "reason", err)
 	}
 }
+
+// attempt is the number of the present attempt among those that are made here. Only who steps the machine may ask.
+func (j *job) attempt() int { return max(j.machine.Attempt()-j.first, 0) }
 
 // grace is how much later than its maps a job runs out of time, so that it can say which guest was slow.
 const grace = time.Second
@@ -395,6 +431,6 @@ const grace = time.Second
 func (j *job) newMachine() *pmr.Router {
 	return pmr.NewRouter(pmr.RouterConfig{
 		Job: j.id, Space: j.req.Space, Wanted: wanted(j.req, j.r.cfg.Settings.Buckets), Snapshot: j.req.Mode == api.ModeSnapshot, First: j.first,
-		Deadline: time.Duration(j.req.TimeoutMS)*time.Millisecond + grace, Attempts: j.req.Attempts, PinTTL: DefaultPinTTL, Seed: rand.Uint64(),
+		Deadline: time.Duration(j.req.TimeoutMS)*time.Millisecond + grace, Attempts: j.req.Attempts, PinTTL: DefaultPinTTL, Seed: xxhash.Sum64String(j.id),
 	})
 }

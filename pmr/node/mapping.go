@@ -30,7 +30,7 @@ func (p *progress) read() api.Progress {
 
 // startMap runs the map of a PMR in the background; mu is held.
 func (s *Storage) startMap(p *pinned) {
-	ctx, stop := context.WithTimeout(context.Background(), time.Duration(p.req.TimeoutMS)*time.Millisecond)
+	ctx, stop := s.mapContext(p)
 	p.stop = stop
 	s.work.Go(func() {
 		defer stop()
@@ -54,9 +54,26 @@ func (s *Storage) startMap(p *pinned) {
 	})
 }
 
+// mapContext ends with the job's time, or with the time that a map may hold buckets in place.
+func (s *Storage) mapContext(p *pinned) (context.Context, context.CancelFunc) {
+	left := time.Duration(p.req.TimeoutMS) * time.Millisecond
+	if longest := s.cfg.LongestHold; !p.snapshot && longest < left {
+		return context.WithTimeoutCause(context.Background(), longest, heldTooLong(longest))
+	}
+	return context.WithTimeout(context.Background(), left)
+}
+
+// heldTooLong is the error of a map in mode hold that ran for longer than such a map may.
+func heldTooLong(longest time.Duration) *api.Error {
+	return api.Errorf(api.CodeTimeout, "the map ran for longest-hold (%s), while no bucket of its storage can move", longest).
+		WithHint("--mode snapshot lets buckets move meanwhile, and has the same answer; or split the job by buckets, or raise --longest-hold of the storages").
+		With("limit", "longest-hold")
+}
+
 // newMapping is a map that has not run yet. No output travels with its end, and its lists have no bound.
 func (s *Storage) newMapping(ctx context.Context, p *pinned) *mapping {
 	m := &mapping{workers: s.cfg.Workers, memory: s.cfg.Memory, listed: math.MaxInt, p: p, req: p.req, keys: keysByBucket(p.req.Keys, s.cfg.Settings.Buckets)}
+	m.records, m.pairs = make([]uint64, len(p.buckets)), make([]uint64, len(p.buckets))
 	m.program = once(func() (Program, error) { return s.prepare(ctx, p.req, s.logger) })
 	m.fresh = func(ctx context.Context) (Program, error) {
 		return s.prepare(ctx, p.req, slog.New(slog.DiscardHandler))
@@ -140,6 +157,8 @@ type mapping struct {
 	req     api.MapRequest
 	fresh   func(context.Context) (Program, error) // one that counts and logs for itself
 	next    atomic.Int64                           // index of the next bucket to take
+	records []uint64                               // that were read, by index of the bucket
+	pairs   []uint64                               // that were emitted
 	keys    map[buckets.ID][][]byte                // of the records to map, ascending; nil if all are
 
 	mu       sync.Mutex
@@ -194,6 +213,7 @@ func (m *mapping) run(ctx context.Context) ([]byte, *api.MapEnd) {
 	end.Counters, end.Size = m.counters, uint64(len(output))
 	now := m.p.progress.read()
 	end.Records, end.Bytes = now.Records, now.Bytes
+	end.BucketRecords, end.BucketPairs = m.records, m.pairs
 	end.Fuel = perRecord(m.fuel, end.Records)
 	end.Skips, end.Skipped = uint64(len(m.skipped)), firstSkipped(m.skipped, m.listed)
 	if len(output) <= m.inline {
@@ -202,10 +222,15 @@ func (m *mapping) run(ctx context.Context) ([]byte, *api.MapEnd) {
 	return output, end
 }
 
-// mapError is how a map's failure is told. The time limit is the job's, whoever noticed it.
+// mapError is how a map's failure is told. The time limit is the job's, whoever noticed it, or that of a map that
+// holds buckets in place.
 func mapError(ctx context.Context, err error) *api.Error {
 	e := *api.AsError(err)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		var held *api.Error
+		if errors.As(context.Cause(ctx), &held) {
+			return held
+		}
 		e.Code = api.CodeTimeout
 		if errors.Is(err, context.DeadlineExceeded) {
 			e.Message = strings.TrimSuffix("the map did not end within the job's time: "+strings.TrimSuffix(err.Error(), context.DeadlineExceeded.Error()), ": ")

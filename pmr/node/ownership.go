@@ -13,7 +13,7 @@ import (
 // Take makes this storage the owner of buckets that have none: it loads them, has its applier follow them,
 // and appends its ownership. Whether that counted, only the log says. Asking again is harmless.
 func (s *Storage) Take(ctx context.Context, req api.TakeRequest) (api.Empty, error) {
-	leave, err := s.enter()
+	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return api.Empty{}, err
 	}

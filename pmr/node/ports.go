@@ -135,6 +135,28 @@ type OrderDelivery struct {
 	Delivery
 }
 
+// JobQueue is the work queue of durable jobs. Each is handed to one of the routers, again if that one falls silent
+// for JobSilence.
+type JobQueue interface {
+	// Publish adds a job. Two with the same id within two minutes are one.
+	Publish(ctx context.Context, job api.QueuedJob, id string) error
+	// Consume calls fn for at most so many jobs at a time.
+	Consume(ctx context.Context, most int, fn func(ctx context.Context, d JobDelivery)) error
+}
+
+// JobDelivery is one delivery of a message of the queue of jobs.
+type JobDelivery struct {
+	Job     string
+	Message uint64 // its place in the queue, the same at each delivery
+	Delivery
+}
+
+// Results is the object store of the results of durable jobs.
+type Results interface {
+	Objects
+	List(ctx context.Context) ([]api.ObjectInfo, error) // by name
+}
+
 // Delivery prolongs or ends a delivery.
 type Delivery interface {
 	InProgress() error
@@ -150,7 +172,10 @@ type Ports struct {
 	Manifests   KV
 	Checkpoints Objects
 	Peers       Peers
-	Orders      Orders // of routers
+	Orders      Orders // of routers, and all that is about jobs
+	Jobs        KV     // who runs which job, and the history of durable ones; nil if there are none
+	JobQueue    JobQueue
+	Results     Results
 	Catalogue   Catalogue
 	Mapper      Mapper
 	Logger      *slog.Logger

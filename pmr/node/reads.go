@@ -12,14 +12,14 @@ import (
 
 // Get reads one record as it is after everything that was in the log when the request arrived.
 func (s *Storage) Get(ctx context.Context, req api.GetRequest) (api.GetReply, error) {
-	leave, err := s.enter()
+	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return api.GetReply{}, err
 	}
 	defer leave()
 	f, err := s.applier.upToDate(ctx)
 	if err != nil {
-		return api.GetReply{}, err
+		return api.GetReply{}, s.orStopping(err)
 	}
 	b := buckets.ID(req.Bucket)
 	if !f.owns(b, s.ID()) {
@@ -37,14 +37,14 @@ func (s *Storage) Get(ctx context.Context, req api.GetRequest) (api.GetReply, er
 
 // Spaces lists the spaces of which this storage holds a record.
 func (s *Storage) Spaces(ctx context.Context, _ api.Empty) (api.SpacesReply, error) {
-	leave, err := s.enter()
+	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return api.SpacesReply{}, err
 	}
 	defer leave()
 	f, err := s.applier.upToDate(ctx)
 	if err != nil {
-		return api.SpacesReply{}, err
+		return api.SpacesReply{}, s.orStopping(err)
 	}
 	found := map[string]bool{}
 	for _, b := range f.view.Of(s.ID()) {

@@ -14,24 +14,26 @@ import (
 	"github.com/pinion-mr/pinion/pmr/reduce"
 )
 
-// MaxTimeout is the longest run of a job; maxJobs is how many a router runs at once.
-const (
-	MaxTimeout = time.Hour
-	maxJobs    = 64
-)
+// MaxTimeout is the longest run of a job.
+const MaxTimeout = time.Hour
 
 // RunJob runs a job and answers once: with its first rows, or with its id and status running if WaitMS is
-// over before the job is. A job id that is known here joins that job.
+// over before the job is. A request with the id of a job joins that job, whichever router has it.
 func (r *Router) RunJob(ctx context.Context, req api.JobRequest) (api.JobReply, error) {
+	if req.Job != "" && r.ports.Jobs != nil && r.job(req.Job) == nil {
+		if err := api.CheckID("a job's id", req.Job); err != nil {
+			return api.JobReply{}, err
+		}
+		return r.runClaimed(ctx, req)
+	}
 	j, err := r.start(ctx, req)
 	if err != nil {
 		return api.JobReply{}, err
 	}
-	wait := j.timeout + answerWithin
-	if req.WaitMS > 0 {
-		wait = millis(req.WaitMS)
+	if j.durable {
+		return r.durableResult(ctx, j.id, waitFor(req, j.timeout), 0, req.MaxBytes)
 	}
-	return r.await(ctx, j, wait, 0, req.MaxBytes)
+	return r.await(ctx, j, waitFor(req, j.timeout), 0, req.MaxBytes)
 }
 
 // start checks a request, fills in its defaults, and starts the job.
@@ -72,17 +74,19 @@ func (r *Router) begin(j *job) (*job, error) {
 	if other := r.jobs[j.id]; other != nil {
 		return other, nil
 	}
-	if r.runningJobs() >= maxJobs {
-		return nil, api.Errorf(api.CodeBusy, "this router runs %d jobs already", maxJobs).WithHint("try again in a moment")
-	}
 	if r.allJobs.Err() != nil {
 		return nil, api.Errorf(api.CodeUnavailable, "this router is stopping").WithHint("try again")
+	}
+	var err error
+	if j.applicant, err = r.admission.enter(j.req.Client, requestSize(j.req)); err != nil {
+		return nil, err
 	}
 	jobCtx, stop := context.WithCancelCause(r.allJobs)
 	j.stop = stop
 	r.jobs[j.id] = j
 	r.running.Go(func() {
 		defer stop(nil)
+		defer r.leave(j)
 		j.run(jobCtx)
 	})
 	return j, nil
@@ -91,16 +95,6 @@ func (r *Router) begin(j *job) (*job, error) {
 // millis is a time to wait, at most as long as any job may run.
 func millis(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), MaxTimeout.Milliseconds())) * time.Millisecond
-}
-
-func (r *Router) runningJobs() int {
-	n := 0
-	for _, j := range r.jobs {
-		if !j.over() {
-			n++
-		}
-	}
-	return n
 }
 
 func (j *job) over() bool {
@@ -252,7 +246,7 @@ func (j *job) page(n, maxBytes int) (api.JobReply, error) {
 		row := j.rows.Row(i)
 		size += rowSize(row)
 		if size > limit && i > from || i == from && n == 0 && bareSize(row) > room {
-			reply.Next = j.r.cursor(i + 1)
+			reply.Next = j.cursor(i + 1)
 			break
 		}
 		if bare := bareSize(row); bare > room {
@@ -296,6 +290,14 @@ func replySize(st *api.JobStats) int {
 	return n
 }
 
+// cursor names a page of the job's result, and who has it.
+func (j *job) cursor(page int) string {
+	if j.home != "" {
+		return j.home + "." + strconv.Itoa(page)
+	}
+	return j.r.cursor(page)
+}
+
 // cursor names a page, and the router that keeps the result.
 func (r *Router) cursor(page int) string { return r.ID() + "." + strconv.Itoa(page) }
 
@@ -304,13 +306,20 @@ func (r *Router) Result(ctx context.Context, req api.ResultRequest) (api.JobRepl
 	if req.WaitMS < 0 || req.MaxBytes < 0 {
 		return api.JobReply{}, api.Errorf(api.CodeBadRequest, "wait_ms and max_bytes may not be negative")
 	}
-	home, _, err := parseCursor(req.Cursor)
+	home, page, err := parseCursor(req.Cursor)
 	if err != nil {
 		return api.JobReply{}, err
 	}
 	var reply api.JobReply
 	wait := millis(req.WaitMS)
+	if home == "" && (r.job(req.Job) == nil || r.job(req.Job).durable) {
+		if home, err = r.homeOf(ctx, req.Job); err != nil {
+			return api.JobReply{}, err
+		}
+	}
 	switch {
+	case home == storedHome:
+		return r.durableResult(ctx, req.Job, wait, page, req.MaxBytes)
 	case home != "" && home != r.ID():
 		asked, done := context.WithTimeout(ctx, wait+answerWithin)
 		defer done()
@@ -323,7 +332,22 @@ func (r *Router) Result(ctx context.Context, req api.ResultRequest) (api.JobRepl
 	default:
 		return r.OwnResult(ctx, req)
 	}
+	if err != nil && ctx.Err() != nil { // the job was not cancelled, this router is stopping
+		err = api.Errorf(api.CodeUnavailable, "this router is stopping").WithHint("try again")
+	}
 	return reply, err
+}
+
+// homeOf is who has the result of a job: see job.cursor. It is empty if that is not known.
+func (r *Router) homeOf(ctx context.Context, id string) (string, error) {
+	rec, revision, err := r.record(ctx, id)
+	switch {
+	case err != nil || revision == 0:
+		return "", err
+	case rec.Durable:
+		return storedHome, nil
+	}
+	return rec.Router, nil
 }
 
 // OwnResult is Result for the jobs of this router.
@@ -376,24 +400,6 @@ func (r *Router) elsewhere(ctx context.Context, job, verb string, wait time.Dura
 func (r *Router) unknownJob(id string) error {
 	return api.Errorf(api.CodeUnknownJob, "no router knows a job %.80q", id).
 		WithHint("results are kept for %s, and only while there is room", DefaultRetention)
-}
-
-// Cancel ends a job: its guests are stopped first, then its pins are released.
-func (r *Router) Cancel(ctx context.Context, req api.CancelRequest) (api.Empty, error) {
-	if r.job(req.Job) == nil {
-		return api.Empty{}, r.elsewhere(ctx, req.Job, "cancel", 0, req, &api.Empty{})
-	}
-	return r.OwnCancel(ctx, req)
-}
-
-// OwnCancel is Cancel for the jobs of this router.
-func (r *Router) OwnCancel(_ context.Context, req api.CancelRequest) (api.Empty, error) {
-	j := r.job(req.Job)
-	if j == nil {
-		return api.Empty{}, r.unknownJob(req.Job)
-	}
-	j.stop(api.Errorf(api.CodeCanceled, "the job was cancelled"))
-	return api.Empty{}, nil
 }
 
 // expireResults drops results that are too old, and the oldest ones while all together take too much.

@@ -20,31 +20,39 @@ type RouterConfig struct {
 	Expect   int      // storages that must have joined before buckets are assigned
 	Memory   int64    // aggregation memory of a job, and of all results that are kept; default DefaultAggregation
 	Workers  *Workers // shared by the roles of a process; default one per CPU
+	Jobs     int      // that run at once; default DefaultJobs
+	Queue    int      // jobs that wait for their turn; default DefaultQueue, none if it is negative
 }
 
 // Router is the router role: it takes jobs and drives pin, map and reduce, serves records, assigns buckets
 // and purges the log.
 type Router struct {
-	cfg     RouterConfig
-	ports   Ports
-	logger  *slog.Logger
-	applier *Applier
-	member  *membership
-	planner *planner
-	purger  *purger
-	began   time.Time
-	running sync.WaitGroup
-	stopAll context.CancelCauseFunc
-	allJobs context.Context
+	cfg       RouterConfig
+	ports     Ports
+	logger    *slog.Logger
+	applier   *Applier
+	member    *membership
+	planner   *planner
+	purger    *purger
+	historian *historian
+	results   resultObjects // parts of stored ones
+	began     time.Time
+	running   sync.WaitGroup
+	stopAll   context.CancelCauseFunc
+	allJobs   context.Context
 
-	mu     sync.Mutex
-	jobs   map[string]*job // running ones, and ended ones whose results are kept
-	spaces map[string]bool // known to exist
+	mu        sync.Mutex
+	jobs      map[string]*job  // waiting and running ones, and ended ones whose results are kept
+	takes     map[string]*take // durable jobs that this router has in hand
+	admission *admission
+	spaces    map[string]bool // known to exist
 }
 
 // NewRouter returns a router; Run makes it serve.
 func NewRouter(cfg RouterConfig, ports Ports) *Router {
 	setDefault(&cfg.Memory, DefaultAggregation)
+	setDefault(&cfg.Jobs, DefaultJobs)
+	setDefault(&cfg.Queue, DefaultQueue)
 	if cfg.Workers == nil {
 		cfg.Workers = NewWorkers(runtime.NumCPU())
 	}
@@ -54,12 +62,13 @@ func NewRouter(cfg RouterConfig, ports Ports) *Router {
 		cfg: cfg, ports: ports, logger: ports.Logger, began: time.Now(),
 		applier: NewApplier(cfg.Settings, "", nil, ports),
 		member:  newMembership(ports.State, prefixRouter, cfg.Member, ports.Logger),
-		jobs:    map[string]*job{},
-		spaces:  map[string]bool{api.DefaultSpace: true},
+		jobs:    map[string]*job{}, takes: map[string]*take{}, admission: newAdmission(cfg.Jobs, max(cfg.Queue, 0)),
+		spaces: map[string]bool{api.DefaultSpace: true},
 	}
 	r.allJobs, r.stopAll = context.WithCancelCause(context.Background())
 	r.planner = &planner{r: r}
 	r.purger = &purger{r: r}
+	r.historian = &historian{r: r}
 	return r
 }
 
@@ -83,6 +92,8 @@ func (r *Router) Run(ctx context.Context) error {
 	loops.Go(func() { every(ctx, refreshEvery, func() { r.planner.round(ctx) }) })
 	loops.Go(func() { every(ctx, maintenanceEvery, func() { r.purger.round(ctx) }) })
 	loops.Go(func() { r.work(ctx) })
+	loops.Go(func() { r.takeJobs(ctx) })
+	loops.Go(func() { every(ctx, sweepEvery, func() { r.historian.round(ctx) }) })
 	var err error
 	for err == nil && sleep(ctx, r.member.ttl/4) == nil {
 		err = r.renew(ctx)

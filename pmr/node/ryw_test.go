@@ -3,7 +3,10 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,6 +54,62 @@ func TestAJobSeesWhatWasAcknowledgedBefore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While several clients write, each job of each of them, at whichever router, counts exactly the records that
+// the log holds before the job's cut, on every storage; and these are at least all that were acknowledged
+// to anybody before the job was asked for.
+func TestAllStoragesShowTheStateAtTheCut(t *testing.T) {
+	o := slow(300 * time.Millisecond)
+	o.storages, o.settings.Buckets = 3, 12
+	bubbleWith(t, o, func(t *testing.T, c *cluster) {
+		c.startRouter("r2", 3)
+		var acknowledged atomic.Int64
+		var mu sync.Mutex
+		done := map[uint64]int64{} // words counted, by cut
+		var clients sync.WaitGroup
+		for client := range 4 {
+			clients.Go(func() {
+				b := c.mem.Connect(fmt.Sprint("client", client))
+				defer b.Close()
+				for i := range 60 {
+					key := api.Bytes(keyIn(buckets.ID((client+i)%12), 12, 1000*client+i))
+					if err := b.Request(t.Context(), "record.put", api.PutRequest{Key: &key, Value: api.Bytes("w")}, nil); err != nil {
+						t.Error(err)
+					}
+					before := acknowledged.Add(1)
+					if i%10 != 9 {
+						continue
+					}
+					var reply api.JobReply
+					if err := b.Request(t.Context(), "job.run", wordCount, &reply); err != nil || len(reply.Rows) != 1 {
+						t.Errorf("the job answers %v, error %v", reply.Rows, err)
+						return
+					}
+					if n := reply.Rows[0].Value.Int; n < before {
+						t.Errorf("a job counts %d records of %d that were acknowledged before it", n, before)
+					}
+					mu.Lock()
+					done[reply.Stats.Cut] = reply.Rows[0].Value.Int
+					mu.Unlock()
+				}
+			})
+		}
+		clients.Wait()
+		total := int64(0)
+		c.must(c.log.ReadTo(t.Context(), 1, math.MaxUint64, nil, func(e api.LogEntry) error {
+			if n, ok := done[e.Seq]; ok && n != total {
+				t.Errorf("a job counts %d records at its cut at %d; the log has %d before it", n, e.Seq, total)
+			}
+			if strings.HasPrefix(e.Subject, "rec.") {
+				total++
+			}
+			return nil
+		}))
+		if total != 240 || len(done) != 24 {
+			t.Errorf("%d records and %d jobs, want 240 and 24", total, len(done))
+		}
+	})
 }
 
 // Of two records that were written one after the other, into buckets of a slow and of a fast storage, no job

@@ -25,10 +25,12 @@ const (
 	DefaultTicket      = 10 * time.Second
 	DefaultPinQuota    = 8
 	DefaultGateQuota   = 4
+	DefaultLongestHold = 5 * time.Minute
 	DefaultMemberTTL   = 12 * time.Second
 	DefaultRetention   = 5 * time.Minute
-	DefaultAggregation = 256 << 20 // bytes of memory for one job's output on one storage
-	DefaultTotal       = 1 << 30   // for that of all jobs
+	DefaultHistory     = 24 * time.Hour // of durable jobs that have ended, and their results
+	DefaultAggregation = 256 << 20      // bytes of memory for one job's output on one storage
+	DefaultTotal       = 1 << 30        // for that of all jobs
 	DefaultMaxSkip     = 100
 	DefaultReplyBytes  = 512 << 10 // rows in one reply, about
 
@@ -66,6 +68,7 @@ func NewSettings(s api.Settings, maxPayload int) (api.Settings, error) {
 	setDefault(&s.MaxRecord, min(DefaultMaxRecord, maxPayload-envelope))
 	setDefault(&s.DuplicateMS, DefaultDuplicateWindow.Milliseconds())
 	setDefault(&s.CheckpointBytes, DefaultCheckpointBytes)
+	setDefault(&s.HistoryMS, DefaultHistory.Milliseconds())
 	if most := (maxPayload - envelope) / bytesPerBucket; s.Buckets > most {
 		return s, api.Errorf(api.CodeBadRequest, "setting buckets is %d; a server with a max_payload of %d bytes allows %d", s.Buckets, maxPayload, most).
 			WithHint("raise max_payload on the NATS server, or take fewer buckets: --buckets")
@@ -91,6 +94,7 @@ func ValidateSettings(s api.Settings) error {
 		{"max_record", int64(s.MaxRecord), 1024, 64 << 20},
 		{"duplicate_window_ms", s.DuplicateMS, 100, time.Hour.Milliseconds()},
 		{"checkpoint_bytes", s.CheckpointBytes, 1024, 1 << 40},
+		{"history_ms", s.HistoryMS, 1000, (366 * 24 * time.Hour).Milliseconds()},
 	} {
 		if c.v < c.low || c.v > c.high {
 			return api.Errorf(api.CodeBadRequest, "setting %s is %d; it must be %d to %d", c.name, c.v, c.low, c.high).
@@ -138,6 +142,7 @@ func agree(cluster string, found, wanted api.Settings) error {
 		{"max_record", int64(found.MaxRecord), int64(wanted.MaxRecord)},
 		{"duplicate_window_ms", found.DuplicateMS, wanted.DuplicateMS},
 		{"checkpoint_bytes", found.CheckpointBytes, wanted.CheckpointBytes},
+		{"history_ms", found.HistoryMS, wanted.HistoryMS},
 	} {
 		if c.w != 0 && c.w != c.f {
 			return api.Errorf(api.CodeClusterDiffer, "cluster %s was created with %s=%d, not %d", cluster, c.name, c.f, c.w).
@@ -161,6 +166,7 @@ func LoadSettings(ctx context.Context, kv KV) (api.Settings, error) {
 	if err := api.Decode(e.Value, &s, api.Lenient); err != nil {
 		return s, fmt.Errorf("node: settings: %w", err)
 	}
+	setDefault(&s.HistoryMS, DefaultHistory.Milliseconds()) // clusters that are older than the history
 	if s.Version > settingsVersion {
 		return s, api.Errorf(api.CodeClusterDiffer, "the cluster's settings have version %d; this program reads %d", s.Version, settingsVersion).
 			WithHint("use the newer program")

@@ -30,7 +30,7 @@ func (r *Router) Status(ctx context.Context, _ api.Empty) (api.ClusterStatus, er
 		return st, err
 	}
 	r.mu.Lock()
-	st.Jobs = r.runningJobs()
+	st.Jobs, st.JobsWaiting = r.admission.busy, r.admission.waiting
 	r.mu.Unlock()
 	r.askStorages(ctx, &st)
 	view := r.applier.View()

@@ -27,6 +27,8 @@ type StorageConfig struct {
 	Workers  *Workers // shared by the roles of a process; default one per CPU
 	Memory   int64    // aggregation memory of a job; default DefaultAggregation
 	Total    int64    // bytes of tables and kept output of all jobs beyond which no map starts; default DefaultTotal
+
+	LongestHold time.Duration // of a map that holds buckets in place; default DefaultLongestHold
 }
 
 // Storage is the storage role: it owns buckets, pins them at cuts and runs maps on them.
@@ -38,6 +40,8 @@ type Storage struct {
 	member  *membership
 	work    sync.WaitGroup // maps, reports and requests under way
 	began   time.Time
+	life    context.Context // ends when the storage stops
+	stop    context.CancelFunc
 
 	checkpoints *checkpointer
 
@@ -57,6 +61,7 @@ type Storage struct {
 type pinned struct {
 	id, job, router string
 	claim           Claim
+	snapshot        bool // it holds no bucket in place
 	unpinned        bool // the claim is released
 	buckets         []buckets.ID
 	dropped         chan struct{}
@@ -73,6 +78,7 @@ type pinned struct {
 func NewStorage(cfg StorageConfig, ports Ports, store buckets.Store) *Storage {
 	setDefault(&cfg.Memory, DefaultAggregation)
 	setDefault(&cfg.Total, DefaultTotal)
+	setDefault(&cfg.LongestHold, DefaultLongestHold)
 	if cfg.Workers == nil {
 		cfg.Workers = NewWorkers(runtime.NumCPU())
 	}
@@ -89,6 +95,7 @@ func NewStorage(cfg StorageConfig, ports Ports, store buckets.Store) *Storage {
 		gateChanged: make(chan struct{}),
 		pinned:      map[string]*pinned{}, taking: map[buckets.ID]int{}, trouble: map[string]string{},
 	}
+	s.life, s.stop = context.WithCancel(context.Background())
 	s.checkpoints = &checkpointer{a: s.applier, settings: cfg.Settings, ports: ports, logger: ports.Logger}
 	return s
 }
@@ -199,15 +206,29 @@ func (s *Storage) unfence() {
 }
 
 // enter admits a request that needs the store, until leave is called. It fails if this storage may not
-// answer now.
-func (s *Storage) enter() (leave func(), err error) {
+// answer now. The context that it returns ends when the storage stops, which waits for the request.
+func (s *Storage) enter(ctx context.Context) (entered context.Context, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.serving(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.work.Add(1)
-	return s.work.Done, nil
+	entered, cancel := context.WithCancel(ctx)
+	unhook := context.AfterFunc(s.life, cancel)
+	return entered, func() {
+		unhook()
+		cancel()
+		s.work.Done()
+	}, nil
+}
+
+// orStopping is the error of a request that failed, perhaps because the storage stopped meanwhile.
+func (s *Storage) orStopping(err error) error {
+	if err != nil && s.life.Err() != nil {
+		return api.Errorf(api.CodeUnavailable, "storage %s is stopping", s.ID()).WithHint("try again")
+	}
+	return err
 }
 
 // serving fails if this storage may not answer now; mu is held.
@@ -224,7 +245,7 @@ func (s *Storage) Reconnected() { s.applier.Reload() }
 
 // Pin claims the snapshot of a cut and makes a PMR of it.
 func (s *Storage) Pin(ctx context.Context, req api.PinRequest) (api.PinReply, error) {
-	leave, err := s.enter()
+	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return api.PinReply{}, err
 	}
@@ -242,11 +263,12 @@ func (s *Storage) Pin(ctx context.Context, req api.PinRequest) (api.PinReply, er
 	defer cancel()
 	claim, err := s.applier.Claim(ctx, req.Cut)
 	if err != nil {
-		return api.PinReply{}, err
+		return api.PinReply{}, s.orStopping(err)
 	}
 	p := &pinned{
 		id: newID(), job: req.Job, router: req.Router, claim: claim,
 		buckets: among(claim.View.Of(s.ID()), req.Buckets), dropped: make(chan struct{}),
+		snapshot: req.Mode == api.ModeSnapshot,
 	}
 	reply := api.PinReply{PMR: p.id, Storage: s.ID(), Incarnation: s.cfg.Member.Incarnation}
 	for _, b := range p.buckets {
@@ -437,6 +459,7 @@ func (s *Storage) MapStatus(_ context.Context, req api.PMRRequest) (api.PMRStatu
 
 // stopMaps ends everything that is pinned and waits until no guest and no request uses the store.
 func (s *Storage) stopMaps() {
+	s.stop()
 	s.mu.Lock()
 	s.stopped = true
 	for _, p := range s.machine.PMRs() {

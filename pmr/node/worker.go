@@ -18,7 +18,8 @@ type worker struct {
 	place *place
 	guest Guest // opened at the first record
 
-	counted int64 // of the table's bytes, in pinned.memory
+	counted int64  // of the table's bytes, in pinned.memory
+	records uint64 // that the last run of a bucket has read
 }
 
 func (w *worker) run(ctx context.Context) error {
@@ -30,7 +31,9 @@ func (w *worker) run(ctx context.Context) error {
 		if err := w.turn(ctx); err != nil {
 			return noPlace(ctx, w.m.workers.Size())
 		}
+		before := w.table.Pairs()
 		err := w.bucket(ctx, w.m.p.buckets[i])
+		w.m.records[i], w.m.pairs[i] = w.records, w.table.Pairs()-before
 		if err == nil {
 			err = w.checkMemory()
 		}
@@ -95,6 +98,7 @@ func (w *worker) mapInto(ctx context.Context, b buckets.ID, skip []uint64, table
 		table.StartBucket(b)
 		err = w.mapBucket(ctx, b, in, table)
 	}
+	w.records = in.records
 	return in, errors.Join(err, cursor.Close())
 }
 

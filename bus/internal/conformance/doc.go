@@ -56,6 +56,7 @@ type Objects interface {
 type Queue interface {
 	Publish(ctx context.Context, body []byte, msgID string) error
 	Consume(ctx context.Context, fn func(ctx context.Context, m bus.QueueMessage)) error
+	ConsumeSome(ctx context.Context, most int, fn func(ctx context.Context, m bus.QueueMessage)) error
 }
 
 // Peer is a connection to a cluster.
@@ -87,11 +88,13 @@ func Run(t *testing.T, open func(t *testing.T) Peer) {
 		{"kv compare and set", kvCompareAndSet},
 		{"kv list", kvList},
 		{"kv time to live", kvTTL},
+		{"kv key that ends", kvEnds},
 		{"kv watch", kvWatch},
 		{"objects", objects},
 		{"queue once", queueOnce},
 		{"queue redelivery", queueRedelivery},
 		{"queue limit", queueLimit},
+		{"queue some at a time", queueSome},
 		{"requests", requests},
 		{"request errors", requestErrors},
 		{"request formats", requestFormats},

@@ -144,6 +144,31 @@ func watch(ctx context.Context, t *testing.T, kv KV, prefix string) <-chan strin
 	return events
 }
 
+// kvEnds gives a key that was to stay a time to live, as the record of a job that ends.
+func kvEnds(t *testing.T, p Peer) {
+	ctx := within(t)
+	kv := must(p.KV(ctx, "JOBS", true))(t)
+	events := watch(ctx, t, kv, "job.")
+	rev := must(kv.Create(ctx, "job.j", []byte("queued")))(t)
+	receive(ctx, t, events)
+	rev = must(kv.Update(ctx, "job.j", []byte("running"), rev))(t)
+	receive(ctx, t, events)
+	stale := rev
+	must(kv.Renew(ctx, "job.j", []byte("done"), rev, time.Second))(t)
+	if e := receive(ctx, t, events); e != "job.j=done" {
+		t.Fatalf("the end is %q", e)
+	}
+	_, err := kv.Renew(ctx, "job.j", []byte("done by another"), stale, time.Second)
+	wantCode(t, err, api.CodeBusy)
+	if e := receive(ctx, t, events); e != "job.j deleted" {
+		t.Fatalf("after its time it is %q", e)
+	}
+	if e := must(kv.Get(ctx, "job.j"))(t); e.Revision != 0 {
+		t.Fatalf("it is still there: %+v", e)
+	}
+	must(kv.Create(ctx, "job.j", []byte("queued")))(t)
+}
+
 func kvWatch(t *testing.T, p Peer) {
 	ctx := within(t)
 	kv := must(p.KV(ctx, "STATE", true))(t)

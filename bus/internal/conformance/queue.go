@@ -138,3 +138,59 @@ func queueLimit(t *testing.T, p Peer) {
 		t.Fatalf("%d messages were worked on at a time, not %d", most, limit)
 	}
 }
+
+// queueSome has a consumer that takes one message at a time hold one, which it keeps alive for longer than the
+// queue waits: all others go elsewhere, and the one it lets go is delivered again under the same position.
+func queueSome(t *testing.T, p Peer) {
+	ctx := within(t)
+	q := must(p.Queue(ctx, "jobs", true, bus.QueueConfig{MaxAckPending: 1000, AckWait: time.Second}))(t)
+	held := make(chan uint64, 10)
+	slow, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- q.ConsumeSome(slow, 1, func(ctx context.Context, m bus.QueueMessage) {
+			held <- m.Seq
+			for {
+				select {
+				case <-time.After(200 * time.Millisecond):
+					check(t, m.InProgress())
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}()
+	check(t, q.Publish(ctx, []byte("held"), ""))
+	first := receive(ctx, t, held)
+	const n = 20
+	for i := range n {
+		check(t, q.Publish(ctx, fmt.Append(nil, i), ""))
+	}
+	got := make(chan bus.QueueMessage, 2*n)
+	consume(ctx, t, must(p.Again(t).Queue(ctx, "jobs", false, bus.QueueConfig{}))(t), func(ctx context.Context, m bus.QueueMessage) {
+		if err := m.Ack(ctx); err != nil {
+			t.Error(err)
+		}
+		got <- m
+	})
+	for range n {
+		if m := receive(ctx, t, got); m.Seq == first {
+			t.Fatal("the message that is held was delivered elsewhere")
+		}
+	}
+	select { // longer than AckWait
+	case m := <-got:
+		t.Fatalf("message %d was delivered though it is held or done", m.Seq)
+	case <-time.After(1500 * time.Millisecond):
+	}
+	stop()
+	check(t, func() error {
+		if err := receive(ctx, t, ended); !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	}())
+	if m := receive(ctx, t, got); m.Seq != first || m.Deliveries != 2 {
+		t.Fatalf("delivered again is %d, for the time %d; want %d", m.Seq, m.Deliveries, first)
+	}
+}

@@ -126,28 +126,35 @@ func replyTooLarge(t *testing.T, p Peer) {
 }
 
 func busy(t *testing.T, p Peer) {
-	ctx := within(t)
-	block, running := make(chan struct{}), make(chan struct{}, bus.MaxConcurrent)
-	must(bus.Handle(p, "slow", "", func(context.Context, api.PMRRequest) (api.PMRStatus, error) {
-		running <- struct{}{}
-		<-block
-		return api.PMRStatus{}, nil
-	}))(t)
-	var wg sync.WaitGroup
-	for range bus.MaxConcurrent {
-		wg.Go(func() {
-			if err := p.Request(ctx, "slow", nil, nil); err != nil {
-				t.Error(err)
-			}
-		})
+	for subject, most := range map[string]int{"slow": bus.MaxConcurrent, "patient": bus.MaxConcurrent + 5} {
+		ctx := within(t)
+		block, running := make(chan struct{}), make(chan struct{}, most)
+		fn := func(context.Context, api.PMRRequest) (api.PMRStatus, error) {
+			running <- struct{}{}
+			<-block
+			return api.PMRStatus{}, nil
+		}
+		if most == bus.MaxConcurrent {
+			must(bus.Handle(p, subject, "", fn))(t)
+		} else {
+			must(bus.HandleMany(p, most, subject, "", fn))(t)
+		}
+		var wg sync.WaitGroup
+		for range most {
+			wg.Go(func() {
+				if err := p.Request(ctx, subject, nil, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for range most {
+			receive(ctx, t, running)
+		}
+		wantCode(t, p.Request(ctx, subject, nil, nil), api.CodeBusy)
+		close(block)
+		wg.Wait()
+		check(t, p.Request(ctx, subject, nil, nil))
 	}
-	for range bus.MaxConcurrent {
-		receive(ctx, t, running)
-	}
-	wantCode(t, p.Request(ctx, "slow", nil, nil), api.CodeBusy)
-	close(block)
-	wg.Wait()
-	check(t, p.Request(ctx, "slow", nil, nil))
 }
 
 func queueGroups(t *testing.T, p Peer) {

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pinion-mr/pinion"
+	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/internal/cli"
+)
+
+// jobStates are the values of --state.
+var jobStates = []string{"queued", "running", "done", "failed", "canceled"}
+
+// jobsOptions are the flags of jobs.
+type jobsOptions struct {
+	state, client, output string
+	limit                 int
+}
+
+func (s *session) jobsCommand() *cobra.Command {
+	var o jobsOptions
+	cmd := &cobra.Command{
+		Use:   "jobs",
+		Short: "List jobs, the newest first",
+		Long: `List jobs, the newest first: those that were submitted with --detach, until the history forgets them (engine
+router --history), and those that a router runs for somebody who waits, or still has the result of.`,
+		Example: "  submit jobs\n  submit jobs --state running\n  submit jobs --output json",
+		Args:    cli.WantArgs(0, 0, ""),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return s.jobs(cmd.Context(), o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.state, "state", "", "only jobs of this state: queued, running, done, failed or canceled")
+	f.StringVar(&o.client, "client", "", "only jobs of this client")
+	f.IntVar(&o.limit, "limit", 100, "jobs at the most, up to 1000")
+	f.StringVar(&o.output, "output", "text", "text, or json for one JSON object on stdout")
+	return cmd
+}
+
+func (s *session) jobs(ctx context.Context, o jobsOptions) error {
+	if o.state != "" {
+		if err := cli.OneOf("state", o.state, jobStates...); err != nil {
+			return err
+		}
+	}
+	if o.limit < 1 || o.limit > 1000 {
+		return cli.Usagef("--limit is %d; it must be 1 to 1000", o.limit)
+	}
+	return s.withClient(ctx, o.output, func(ctx context.Context, client *pinion.Client) error {
+		reply, err := client.Jobs(ctx, pinion.JobFilter{State: api.JobStatus(o.state), Client: o.client, Limit: o.limit})
+		if err != nil {
+			return err
+		}
+		if o.output == "json" {
+			return s.printJSON(reply)
+		}
+		if err := printJobs(s.stdout, reply.Jobs); err != nil {
+			return err
+		}
+		if reply.More > 0 {
+			s.note("and %d more (--limit, --state)", reply.More)
+		}
+		return nil
+	})
+}
+
+func printJobs(w io.Writer, jobs []api.JobInfo) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(tw, "JOB\tSTATE\tMODULE\tSPACE\tROUTER\tBEGUN\tROWS\tWHY")
+	for _, j := range jobs {
+		rows, why := "-", ""
+		if j.State == api.JobDone {
+			rows = fmt.Sprint(j.Rows)
+		}
+		if j.Error != nil && j.State != api.JobCanceled {
+			why = string(j.Error.Code)
+		}
+		_, _ = fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.Job, j.State, plain(cmp.Or(j.Module, noModule)), plain(j.Space),
+			plain(cmp.Or(j.Router, "-")), clockTime(cmp.Or(j.SubmittedMS, j.StartedMS)), rows, why)
+	}
+	return tw.Flush()
+}
+
+// plain is a text without what a terminal would obey.
+func plain(text string) string { return string(appendEscaped(nil, []byte(text), printable)) }
+
+// clockTime is a time as people read it, of the clock of whoever wrote it down.
+func clockTime(ms int64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return time.UnixMilli(ms).Format(time.DateTime)
+}
+
+// checkDetached refuses what means nothing for a job that nobody waits for.
+func (o runOptions) checkDetached() error {
+	switch {
+	case !o.detach:
+		return nil
+	case o.local.given:
+		return cli.Usagef("--detach leaves the job to a cluster, --local runs it here: only one of them can hold")
+	case o.golden != "":
+		return cli.Usagef("--golden compares the rows, which --detach does not wait for")
+	case o.output != "" && o.output != "json":
+		return cli.Usagef("--detach prints the job's id and no rows: --output is json or left away")
+	}
+	return nil
+}
+
+// submitJob stores a job and prints its id.
+func (s *session) submitJob(ctx context.Context, client *pinion.Client, job pinion.Job, output string) error {
+	job.Proof = true
+	id, err := client.Submit(ctx, job)
+	if err != nil {
+		return err
+	}
+	s.note("submitted; see: submit job %s, or wait for it: submit job wait %s", id, id)
+	if output == "json" {
+		return s.printJSON(api.JobName{Job: id})
+	}
+	_, err = fmt.Fprintln(s.stdout, id)
+	return err
+}

@@ -1,0 +1,182 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+)
+
+// JobSilence is how long a router that runs a durable job may be silent before another one is handed the job.
+// takesAtOnce is how many durable jobs a router has at a time; the others wait in the queue, for any router.
+const (
+	JobSilence  = 15 * time.Second
+	takesAtOnce = 16
+)
+
+// Submit stores a job, checked as by RunJob, and queues it: some router runs it, another one if that router dies.
+// The same request with the same id answers how far the job is; another request with that id is NAME_TAKEN.
+func (r *Router) Submit(ctx context.Context, req api.JobRequest) (api.JobState, error) {
+	if r.ports.Jobs == nil {
+		return api.JobState{}, api.Errorf(api.CodeUnavailable, "this router has no queue of jobs").WithHint("use job.run")
+	}
+	id := cmp.Or(req.Job, newID())
+	if err := api.CheckID("a job's id", id); err != nil {
+		return api.JobState{}, err
+	}
+	rec, err := r.newRecord(ctx, id, req)
+	if err != nil {
+		return api.JobState{}, err
+	}
+	body, err := api.Encode(api.JSON, rec)
+	if err != nil {
+		return api.JobState{}, err
+	}
+	_, err = r.ports.Jobs.Create(ctx, prefixJob+id, body)
+	if api.CodeOf(err) == api.CodeNameTaken {
+		if rec, err = r.submittedBefore(ctx, rec); err != nil || rec.State != api.JobQueued {
+			return api.JobState{Job: id, State: rec.State, Over: rec.State.Over()}, err
+		}
+	}
+	// Whoever submitted it and died here may do so again; else a sweep finds it.
+	if err == nil {
+		err = r.ports.JobQueue.Publish(ctx, api.QueuedJob{Job: id}, id)
+	}
+	if err != nil {
+		return api.JobState{}, err
+	}
+	r.tellJob(api.JobProgress{Job: id, Phase: "queued", Of: r.cfg.Settings.Buckets})
+	return api.JobState{Job: id, State: api.JobQueued}, nil
+}
+
+// newRecord checks a request and makes the record of its job.
+func (r *Router) newRecord(ctx context.Context, id string, req api.JobRequest) (api.JobRecord, error) {
+	asked, err := fingerprint(req)
+	if err != nil {
+		return api.JobRecord{}, err
+	}
+	j, err := r.newJob(ctx, id, req, 0)
+	if err != nil {
+		return api.JobRecord{}, err
+	}
+	full := j.req
+	full.WaitMS, full.MaxBytes = 0, 0
+	full.Module = j.module.Digest // what was checked is what will run
+	rec := api.JobRecord{
+		Version: recordVersion, Job: id, Durable: true, State: api.JobQueued, Asked: asked, Request: &full,
+		SubmittedMS: time.Now().UnixMilli(),
+	}
+	if full.Module != "" {
+		rec.Module = j.moduleName()
+	}
+	if text, err := api.Encode(api.JSON, full); err != nil {
+		return rec, err
+	} else if len(text) > mostRequest {
+		return rec, api.Errorf(api.CodeLimitExceeded, "the request takes %d bytes; that of a durable job may take %d", len(text), mostRequest).
+			WithHint("run it without --detach (job.run), or put keys and params into a space")
+	}
+	return rec, nil
+}
+
+// submittedBefore returns the record of a job that was submitted with the same id.
+func (r *Router) submittedBefore(ctx context.Context, mine api.JobRecord) (api.JobRecord, error) {
+	found, revision, err := r.record(ctx, mine.Job)
+	switch {
+	case err != nil:
+		return found, err
+	case revision == 0:
+		return found, api.Errorf(api.CodeBusy, "job %s has just been dropped from the history", mine.Job).WithHint("submit it again")
+	case !found.Durable || found.Asked != mine.Asked:
+		return found, api.Errorf(api.CodeNameTaken, "there is another job %s", mine.Job).WithHint("choose another id, or leave it away to have one made").With("job", mine.Job)
+	}
+	return found, nil
+}
+
+// tellJob publishes an event of a job.
+func (r *Router) tellJob(p api.JobProgress) {
+	if err := r.ports.Peers.Publish("job."+p.Job+".events", p); err != nil {
+		r.logger.Debug("cannot publish a job's progress", "job", p.Job, "reason", err)
+	}
+}
+
+// history is how long a job that has ended is remembered.
+func (r *Router) history() time.Duration {
+	return cmp.Or(time.Duration(r.cfg.Settings.HistoryMS)*time.Millisecond, DefaultHistory)
+}
+
+// Cancel ends a job: its guests are stopped first, then its pins are released. The answer says how far the job is
+// now; one that was over stays as it is. Of a job that runs, it may take a moment.
+func (r *Router) Cancel(ctx context.Context, req api.CancelRequest) (api.JobState, error) {
+	if j := r.job(req.Job); j != nil && !j.durable {
+		return r.OwnCancel(ctx, req)
+	}
+	rec, revision, err := r.record(ctx, req.Job)
+	if err != nil {
+		return api.JobState{}, err
+	}
+	var state api.JobState
+	switch {
+	case revision != 0 && rec.Durable:
+		return r.cancelDurable(ctx, rec, revision)
+	case revision != 0 && rec.Router != r.ID():
+		err = r.ports.Peers.Request(ctx, "router."+rec.Router+".cancel", req, &state)
+		if code := api.CodeOf(err); code == api.CodeUnavailable || code == api.CodeUnknownJob {
+			return state, r.unknownJob(req.Job)
+		}
+		return state, err
+	}
+	err = r.elsewhere(ctx, req.Job, "cancel", 0, req, &state)
+	return state, err
+}
+
+// OwnCancel is Cancel for what this router runs.
+func (r *Router) OwnCancel(_ context.Context, req api.CancelRequest) (api.JobState, error) {
+	j := r.job(req.Job)
+	if j == nil {
+		return api.JobState{}, r.unknownJob(req.Job)
+	}
+	if info := j.info(); info.State.Over() {
+		return api.JobState{Job: j.id, State: info.State, Over: true}, nil
+	}
+	j.stop(errCanceled)
+	return api.JobState{Job: j.id, State: api.JobCanceled}, nil
+}
+
+// cancelDurable writes into the record that the job is to end, which its router cannot miss, and tells that
+// router, which may be gone.
+func (r *Router) cancelDurable(ctx context.Context, rec api.JobRecord, revision uint64) (api.JobState, error) {
+	for {
+		next := rec
+		next.Cancel = true
+		switch {
+		case rec.State.Over():
+			return api.JobState{Job: rec.Job, State: rec.State, Over: true}, nil
+		case rec.State == api.JobQueued:
+			next = over(next, api.JobCanceled, errCanceled, time.Now().UnixMilli())
+		}
+		_, err := r.replace(ctx, next, revision)
+		if err == nil {
+			return r.canceled(ctx, next), nil
+		}
+		if api.CodeOf(err) != api.CodeBusy {
+			return api.JobState{}, err
+		}
+		if rec, revision, err = r.record(ctx, rec.Job); err != nil {
+			return api.JobState{}, err
+		} else if revision == 0 {
+			return api.JobState{}, r.unknownJob(next.Job)
+		}
+	}
+}
+
+func (r *Router) canceled(ctx context.Context, rec api.JobRecord) api.JobState {
+	if rec.State == api.JobRunning {
+		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		_ = r.ports.Peers.Request(ctx, "router."+rec.Router+".cancel", api.CancelRequest{Job: rec.Job}, nil) // else it reads the record
+	} else {
+		r.tellJob(api.JobProgress{Job: rec.Job, Phase: string(rec.State), Take: rec.Take, Of: r.cfg.Settings.Buckets})
+	}
+	return api.JobState{Job: rec.Job, State: rec.State}
+}

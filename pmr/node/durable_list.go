@@ -1,0 +1,280 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/pinion-mr/pinion/api"
+)
+
+// How many jobs a list has.
+const (
+	defaultListed = 100
+	mostListed    = 1000
+)
+
+// info is a job of this router as others see it.
+func (j *job) info() api.JobInfo {
+	isOver := j.over()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	info := api.JobInfo{
+		Job: j.id, State: api.JobRunning, Durable: j.durable, Function: j.req.Function, Reduce: j.req.Reduce, Space: j.req.Space, Client: j.req.Client,
+		Router: j.r.ID(), Take: j.take, Attempts: j.told.Attempt, StartedMS: j.began.UnixMilli(),
+	}
+	if j.module.Digest != "" {
+		info.Module = j.moduleName()
+	}
+	if told := j.told; told.Phase == string(api.JobQueued) {
+		info.State, info.Progress = api.JobQueued, &told
+	} else if told.Phase != "" {
+		info.Progress = &told
+	}
+	if !isOver {
+		return info
+	}
+	info.Attempts, info.EndedMS, info.Progress = j.attempts, j.ended.UnixMilli(), nil
+	switch info.Error = j.err; {
+	case j.err == nil:
+		info.State, info.Stats, info.Rows, info.Bytes = api.JobDone, brief(*j.stats), j.stats.Rows, uint64(max(j.memory, 0))
+	case j.err.Code == api.CodeCanceled:
+		info.State = api.JobCanceled
+	default:
+		info.State = api.JobFailed
+	}
+	return info
+}
+
+// failed reports whether a job that is over failed with a code.
+func (j *job) failed(code api.Code) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.err != nil && j.err.Code == code
+}
+
+// Job tells how far a job is: a durable one, or one that a router runs or still has the result of. It fails with
+// UNKNOWN_JOB, and suggests an id that is close.
+func (r *Router) Job(ctx context.Context, req api.JobName) (api.JobInfo, error) {
+	rec, revision, err := r.record(ctx, req.Job)
+	if err != nil {
+		return api.JobInfo{}, err
+	}
+	if revision != 0 && rec.Durable {
+		info := recordInfo(rec)
+		if rec.Request != nil {
+			info.Wanted = r.wantedPart(*rec.Request)
+		}
+		if rec.State == api.JobRunning {
+			info.Progress = r.progressOf(ctx, rec)
+		}
+		return info, nil
+	}
+	if r.job(req.Job) != nil {
+		return r.OwnJob(ctx, req)
+	}
+	var info api.JobInfo
+	if revision != 0 && rec.Router != r.ID() {
+		asked, done := context.WithTimeout(ctx, answerWithin)
+		defer done()
+		err = r.ports.Peers.Request(asked, "router."+rec.Router+".job", req, &info)
+	} else {
+		err = r.elsewhere(ctx, req.Job, "job", 0, req, &info)
+	}
+	if code := api.CodeOf(err); code == api.CodeUnknownJob || code == api.CodeUnavailable {
+		return info, r.noSuchJob(ctx, req.Job)
+	}
+	return info, err
+}
+
+// progressOf asks the router that runs a durable job. If it does not answer, the record has to do.
+func (r *Router) progressOf(ctx context.Context, rec api.JobRecord) *api.JobProgress {
+	var info api.JobInfo
+	if j := r.job(rec.Job); j != nil {
+		info = j.info()
+	} else {
+		ctx, done := context.WithTimeout(ctx, statusWithin)
+		defer done()
+		_ = r.ports.Peers.Request(ctx, "router."+rec.Router+".job", api.JobName{Job: rec.Job}, &info)
+	}
+	if info.Take != rec.Take {
+		return nil
+	}
+	return info.Progress
+}
+
+// OwnJob is Job for what this router runs or has run.
+func (r *Router) OwnJob(_ context.Context, req api.JobName) (api.JobInfo, error) {
+	j := r.job(req.Job)
+	if j == nil {
+		return api.JobInfo{}, r.unknownJob(req.Job)
+	}
+	info := j.info()
+	info.Wanted = r.wantedPart(j.req)
+	return info, nil
+}
+
+// wantedPart is the buckets of a job of a part of a space.
+func (r *Router) wantedPart(req api.JobRequest) []uint16 {
+	var list []uint16
+	for _, b := range wanted(req, r.cfg.Settings.Buckets) {
+		list = append(list, uint16(b))
+	}
+	return list
+}
+
+// noSuchJob suggests the id of another job.
+func (r *Router) noSuchJob(ctx context.Context, id string) error {
+	err := api.AsError(r.unknownJob(id))
+	list, listErr := r.Jobs(ctx, api.JobsRequest{Limit: mostListed})
+	if listErr != nil {
+		return err
+	}
+	ids := make([]string, len(list.Jobs))
+	for i, info := range list.Jobs {
+		ids[i] = info.Job
+	}
+	if near := api.Nearest(id, ids); near != "" {
+		return err.WithHint("did you mean %s?", near)
+	}
+	return err
+}
+
+// Jobs lists durable jobs, and those that routers run or still have the result of: the newest first.
+func (r *Router) Jobs(ctx context.Context, req api.JobsRequest) (api.JobsReply, error) {
+	if err := checkListing(&req); err != nil {
+		return api.JobsReply{}, err
+	}
+	var list []api.JobInfo
+	if r.ports.Jobs != nil {
+		err := r.eachRecord(ctx, func(rec api.JobRecord, _ uint64) {
+			if rec.Durable {
+				list = append(list, recordInfo(rec))
+			}
+		})
+		if err != nil {
+			return api.JobsReply{}, err
+		}
+	}
+	others, left, err := r.jobsOfRouters(ctx, req)
+	if err != nil {
+		return api.JobsReply{}, err
+	}
+	list = slices.DeleteFunc(append(list, others...), func(info api.JobInfo) bool { return !wantedInList(info, req) })
+	reply := r.cutList(list, req)
+	reply.More += left
+	return reply, nil
+}
+
+func checkListing(req *api.JobsRequest) error {
+	setDefault(&req.Limit, defaultListed)
+	states := []api.JobStatus{"", api.JobQueued, api.JobRunning, api.JobDone, api.JobFailed, api.JobCanceled}
+	switch {
+	case req.Limit < 1 || req.Limit > mostListed:
+		return api.Errorf(api.CodeBadRequest, "limit is %d; it must be 1 to %d", req.Limit, mostListed)
+	case !slices.Contains(states, req.State):
+		return api.Errorf(api.CodeBadRequest, "there is no state %.40q", req.State).WithHint("a state is one of queued, running, done, failed, canceled")
+	}
+	return nil
+}
+
+func wantedInList(info api.JobInfo, req api.JobsRequest) bool {
+	return (req.State == "" || info.State == req.State) && (req.Client == "" || info.Client == req.Client)
+}
+
+// eachRecord reads all records. One that cannot be read is passed over: a newer program has written it.
+func (r *Router) eachRecord(ctx context.Context, fn func(rec api.JobRecord, revision uint64)) error {
+	entries, err := r.ports.Jobs.List(ctx, prefixJob)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if rec, err := parseRecord(e); err == nil {
+			fn(rec, e.Revision)
+		}
+	}
+	return nil
+}
+
+// jobsOfRouters asks every router for the jobs that have no record of their own. One that does not answer has
+// none.
+func (r *Router) jobsOfRouters(ctx context.Context, req api.JobsRequest) (list []api.JobInfo, left int, err error) {
+	routers, err := members(ctx, r.ports.State, prefixRouter)
+	if err != nil {
+		return nil, 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusWithin)
+	defer cancel()
+	replies := make([]api.JobsReply, len(routers))
+	var asked sync.WaitGroup
+	for i, m := range routers {
+		asked.Go(func() {
+			if peerName(m) == r.ID() {
+				replies[i], _ = r.OwnJobs(ctx, req)
+			} else {
+				_ = r.ports.Peers.Request(ctx, "router."+peerName(m)+".jobs", req, &replies[i])
+			}
+		})
+	}
+	asked.Wait()
+	for _, reply := range replies {
+		list, left = append(list, reply.Jobs...), left+reply.More
+	}
+	return list, left, nil
+}
+
+// OwnJobs is Jobs for the jobs that only this router knows.
+func (r *Router) OwnJobs(_ context.Context, req api.JobsRequest) (api.JobsReply, error) {
+	if err := checkListing(&req); err != nil {
+		return api.JobsReply{}, err
+	}
+	r.mu.Lock()
+	var mine []*job
+	for _, j := range r.jobs {
+		if !j.durable {
+			mine = append(mine, j)
+		}
+	}
+	r.mu.Unlock()
+	var list []api.JobInfo
+	for _, j := range mine {
+		if info := j.info(); wantedInList(info, req) {
+			list = append(list, info)
+		}
+	}
+	return r.cutList(list, req), nil
+}
+
+// cutList brings a list into order and leaves out what is beyond the limit, or does not fit into a message.
+func (r *Router) cutList(list []api.JobInfo, req api.JobsRequest) api.JobsReply {
+	slices.SortFunc(list, func(a, b api.JobInfo) int {
+		return cmp.Or(-cmp.Compare(since(a), since(b)), cmp.Compare(a.Job, b.Job))
+	})
+	reply := api.JobsReply{Jobs: []api.JobInfo{}}
+	room := r.ports.Peers.MaxPayload() - envelope
+	for i, info := range list {
+		info.Stats, info.Progress, info.Wanted = nil, nil, nil
+		if info.Error != nil {
+			info.Error = &api.Error{Code: info.Error.Code, Message: info.Error.Message[:min(len(info.Error.Message), 1024)]}
+		}
+		room -= infoSize(info)
+		if i == req.Limit || room < 0 {
+			reply.More = len(list) - i
+			break
+		}
+		reply.Jobs = append(reply.Jobs, info)
+	}
+	return reply
+}
+
+func since(info api.JobInfo) int64 { return cmp.Or(info.SubmittedMS, info.StartedMS) }
+
+// infoSize is at most what an entry of a list takes in a message of either format.
+func infoSize(info api.JobInfo) int {
+	n := 512 + len(info.Job) + len(info.Router) + textSize([]byte(info.Module+info.Function+info.Reduce+info.Space+info.Client))
+	if info.Error != nil {
+		n += textSize([]byte(info.Error.Message))
+	}
+	return n
+}

@@ -1,0 +1,154 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pinion-mr/pinion/api"
+)
+
+const (
+	keyHistory   = "lease.history" // of KV STATE: one router sweeps
+	sweepEvery   = 30 * time.Second
+	sweepLease   = 3 * sweepEvery
+	queueAgain   = 5 * time.Minute // after which a queued job that nobody took may have been lost by the queue
+	mostRecorded = 10_000          // durable jobs that are over and remembered
+)
+
+// historian sweeps the history of durable jobs: it drops what is too much, results that do not count, and queues
+// jobs again that nobody has in hand. Records of old jobs go away by themselves. One router sweeps at a time, by a
+// lease; that only saves work.
+type historian struct {
+	r        *Router
+	revision uint64                // of the lease, while this router holds it
+	idle     map[string]idleRecord // of jobs that somebody should have in hand
+}
+
+// idleRecord is a record that has not changed for some time.
+type idleRecord struct {
+	revision uint64
+	since    time.Time
+	queued   bool // again, by this router
+}
+
+func (h *historian) round(ctx context.Context) {
+	if h.r.ports.Jobs == nil || !h.lease(ctx) {
+		return
+	}
+	if err := h.sweep(ctx, mostRecorded); err != nil && ctx.Err() == nil {
+		h.r.logger.Warn("cannot sweep the history of jobs", "reason", err)
+	}
+}
+
+func (h *historian) lease(ctx context.Context) bool {
+	var err error
+	if h.revision == 0 {
+		h.revision, err = h.r.ports.State.CreateTTL(ctx, keyHistory, []byte(h.r.ID()), sweepLease)
+	} else {
+		h.revision, err = h.r.ports.State.Renew(ctx, keyHistory, []byte(h.r.ID()), h.revision, sweepLease)
+	}
+	if err != nil {
+		h.revision, h.idle = 0, nil
+	}
+	return err == nil
+}
+
+// endedJob is a job that is over, at the revision of its end: those are in the order of the ends.
+type endedJob struct {
+	id       string
+	revision uint64
+}
+
+func (h *historian) sweep(ctx context.Context, most int) error {
+	objects, err := h.r.ports.Results.List(ctx) // before the records: what is in it has had one
+	if err != nil {
+		return err
+	}
+	routers, err := members(ctx, h.r.ports.State, prefixRouter)
+	if err != nil {
+		return err
+	}
+	alive := map[string]bool{}
+	for _, m := range routers {
+		alive[peerName(m)] = true
+	}
+	results := map[string]api.JobRecord{} // what may keep a result, without its request
+	idle := map[string]idleRecord{}
+	var ended []endedJob
+	err = h.r.eachRecord(ctx, func(rec api.JobRecord, revision uint64) {
+		if !rec.Durable {
+			return
+		}
+		results[rec.Job] = api.JobRecord{State: rec.State, Take: rec.Take, Result: rec.Result}
+		switch {
+		case rec.State.Over():
+			ended = append(ended, endedJob{rec.Job, revision})
+		case rec.State == api.JobQueued || !alive[rec.Router]:
+			seen, ok := h.idle[rec.Job]
+			if !ok || seen.revision != revision {
+				seen = idleRecord{revision: revision, since: time.Now()}
+			}
+			idle[rec.Job] = seen
+		}
+	})
+	if err != nil {
+		return err
+	}
+	h.idle = idle
+	slices.SortFunc(ended, func(a, b endedJob) int { return cmp.Compare(a.revision, b.revision) })
+	for _, old := range ended[:max(0, len(ended)-most)] {
+		if err := h.r.ports.Jobs.Delete(ctx, prefixJob+old.id); err != nil {
+			return err
+		}
+		delete(results, old.id)
+	}
+	for _, o := range objects {
+		if job, take, ok := parseResultName(o.Name); ok && !keepsResult(results[job], job, take) {
+			if err := h.r.ports.Results.Delete(ctx, o.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return h.queueIdle(ctx)
+}
+
+// keepsResult reports whether a take's result counts, or may still come to.
+func keepsResult(rec api.JobRecord, job string, take int) bool {
+	if rec.State.Over() {
+		return rec.Result == resultName(job, take)
+	}
+	return rec.State != "" && take >= rec.Take
+}
+
+// queueIdle queues jobs again that were not taken for long: their message may have been lost, or never come to be
+// when a router died in the middle of a submit. If it is there all the same, one of the two is a double.
+func (h *historian) queueIdle(ctx context.Context) error {
+	for id, seen := range h.idle {
+		if seen.queued || time.Since(seen.since) < queueAgain {
+			continue
+		}
+		rec, revision, err := h.r.record(ctx, id)
+		if err != nil {
+			return err
+		}
+		if revision != seen.revision {
+			continue
+		}
+		if rec.State == api.JobRunning { // else any message but the last take's would be a double
+			reason := api.Errorf(api.CodeLost, "router %s, which ran the job, is gone", rec.Router)
+			if revision, err = h.r.replace(ctx, givenBack(rec, reason, false), revision); err != nil {
+				continue // somebody has it in hand
+			}
+		}
+		h.r.logger.Warn("nobody has taken a job for long; it is queued again", "job", id, "waited", time.Since(seen.since).Round(time.Second))
+		if err := h.r.ports.JobQueue.Publish(ctx, api.QueuedJob{Job: id}, fmt.Sprintf("%s.%d", id, revision)); err != nil {
+			return err
+		}
+		seen.revision, seen.queued = revision, true
+		h.idle[id] = seen
+	}
+	return nil
+}
