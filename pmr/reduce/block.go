@@ -8,17 +8,6 @@ import (
 	"github.com/pinion-mr/pinion/buckets"
 )
 
-// batchPairs is how many pairs of a block are looked up together. A pair costs mostly the two cache misses of a
-// key that is not common; in a batch the misses of all its pairs are waited for at once.
-const batchPairs = 32
-
-// lookup is a pair whose key is being looked up.
-type lookup struct {
-	probe
-	frame uint32 // where it begins in the block
-	known uint32 // row + 1 if the first slot looked at has it; else 0
-}
-
 // EmitBlock is [Table.Emit] for each frame of a block in turn, and faster. It returns the number of pairs that
 // were added. Nothing of the block is kept.
 //
@@ -52,11 +41,10 @@ func (t *Table) emitFirst(block []byte) (size int, err error) {
 	return len(block) - len(rest), t.Emit(f.Flags, f.Key, f.Value)
 }
 
-// cut takes up to a batch of whole frames off a block, hashes their keys and reads the slots where they should
-// be. It returns the number of frames and their size, and stops at a frame that has a fault.
+// cut takes up to a batch of whole frames off a block and hashes their keys. It returns the number of frames and
+// their size, and stops at a frame that has a fault.
 func (k *keys) cut(block []byte, batch *[batchPairs]lookup) (n, size int) {
 	block = block[:min(len(block), math.MaxInt32)]
-	mask := uint32(len(k.slots) - 1)
 	for n < batchPairs {
 		rest := block[size:]
 		if len(rest) < buckets.FrameHeader {
@@ -73,21 +61,11 @@ func (k *keys) cut(block []byte, batch *[batchPairs]lookup) (n, size int) {
 		} else {
 			l.probe = k.probe(rest[buckets.FrameHeader : buckets.FrameHeader+klen])
 		}
-		l.frame, l.known = uint32(size), k.slots[l.tag&mask].next
+		l.frame = uint32(size)
 		size += int(end)
 		n++
 	}
 	return n, size
-}
-
-// lookUp compares the keys of a batch with those of the rows that their slots name.
-func (k *keys) lookUp(batch []lookup) {
-	for i := range batch {
-		l := &batch[i]
-		if l.known != 0 && k.row(l.known-1).differs(&l.probe) != 0 {
-			l.known = 0
-		}
-	}
 }
 
 // addBatch emits the pairs of a batch.
@@ -100,8 +78,8 @@ func (t *Table) addBatch(block []byte, batch []lookup) error {
 		klen, vlen := int(l.c>>sizeShift), int(binary.LittleEndian.Uint32(frame[8:]))
 		body := frame[buckets.FrameHeader : buckets.FrameHeader+klen+vlen]
 		key, value := body[:klen], body[klen:]
-		if sum != nil && l.known != 0 && flags == buckets.FlagInt && len(value) == 8 &&
-			sum.addQuick(t.keys.row(l.known-1), int64(binary.LittleEndian.Uint64(value))) {
+		if l.row != nil && sum != nil && flags == buckets.FlagInt && len(value) == 8 &&
+			sum.addQuick(l.row, int64(binary.LittleEndian.Uint64(value))) {
 			t.pair.seq++
 			t.pairs++
 			continue
@@ -109,10 +87,7 @@ func (t *Table) addBatch(block []byte, batch []lookup) error {
 		if err := t.pair.read(flags, value); err != nil {
 			return t.failAt(err, key)
 		}
-		if l.known == 0 { // it may have become known meanwhile
-			l.known = t.keys.find(&l.probe, key) + 1
-		}
-		if err := t.add(l.known-1, key); err != nil {
+		if err := t.add(t.keys.settle(l, key), key); err != nil {
 			return err
 		}
 	}

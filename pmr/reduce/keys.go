@@ -11,8 +11,8 @@ import (
 	"unsafe"
 )
 
-// keys numbers the distinct keys of a table from 0 in order of appearance. It is an open-addressing hash
-// table with linear probing. A short key lies in its row as three words, so that it is hashed and compared
+// keys numbers the distinct keys of a table from 0 in order of appearance. It is a hash table of segments, each with
+// open addressing and linear probing. A short key lies in its row as three words, so that it is hashed and compared
 // without a loop or a call, and the collector has nothing to scan. Beside its key a row has one number for
 // the column to use: a sum or a count then lies in the cache line that the comparison has just read.
 //
@@ -20,13 +20,14 @@ import (
 // keys that all collide. The seed decides only where in memory a key lies; nothing is ever emitted in
 // that order.
 type keys struct {
-	seed   maphash.Seed
-	salt   [3]uint64
-	slots  []slot // a power of two
-	chunks []*[chunkRows]keyRow
-	count  int
-	long   arena
-	mem    *memory
+	seed     maphash.Seed
+	salt     [3]uint64
+	segments []*segment // a power of two
+	shift    uint       // leaves the bits of a tag that choose the segment
+	chunks   []*[chunkRows]keyRow
+	count    int
+	long     arena
+	mem      *memory
 }
 
 // slot refers to a row. Both the probe's start and the quick comparison use the tag, so that growing needs
@@ -36,6 +37,11 @@ type slot struct {
 	next uint32 // row + 1; 0 is a free slot
 }
 
+// segment is a hash table by itself, which is probed from the place that the last bits of a tag name and around its
+// end. When the table grows, each segment gives half of its keys to a new one: nothing is allocated twice, and both
+// stay near the processor meanwhile.
+type segment [segmentSlots]slot
+
 // keyRow is a key of up to 22 bytes padded with zeros, or the place of a longer one in the arena and its
 // hash; then its size. Last comes a number of the column's.
 type keyRow struct {
@@ -44,13 +50,14 @@ type keyRow struct {
 }
 
 const (
-	inlineKey  = 22
-	keyBytes   = inlineKey + 2
-	sizeShift  = 48 // of the size in the third word
-	firstSlots = 64
-	chunkRows  = 1024 // rows never move, so that growing does not copy them
-	maxRows    = math.MaxUint32 - 1
-	noPlace    = math.MaxUint64 // no place in an arena
+	inlineKey    = 22
+	keyBytes     = inlineKey + 2
+	sizeShift    = 48 // of the size in the third word
+	segmentSlots = 2048
+	tagBits      = 32
+	chunkRows    = 1024 // rows never move, so that growing does not copy them
+	maxRows      = math.MaxUint32 - 1
+	noPlace      = math.MaxUint64 // no place in an arena
 )
 
 func newKeys(m *memory) *keys {
@@ -58,14 +65,16 @@ func newKeys(m *memory) *keys {
 	for i := range k.salt {
 		k.salt[i] = maphash.Bytes(k.seed, []byte{byte(i)})
 	}
-	k.setSlots(firstSlots)
+	k.segments, k.shift = []*segment{k.newSegment()}, tagBits
 	return k
 }
 
-func (k *keys) setSlots(n int) {
-	k.mem.used += int64(n-len(k.slots)) * int64(unsafe.Sizeof(slot{}))
-	k.slots = make([]slot, n)
+func (k *keys) newSegment() *segment {
+	k.mem.used += int64(unsafe.Sizeof(segment{}))
+	return new(segment)
 }
+
+func (k *keys) segment(tag uint32) *segment { return k.segments[uint64(tag)>>(k.shift&63)] }
 
 func (k *keys) len() int { return k.count }
 
@@ -138,15 +147,18 @@ func (k *keys) number(key []byte) uint32 {
 
 // find returns the number of a key, a new one if it is not known.
 func (k *keys) find(p *probe, key []byte) uint32 {
-	mask := uint32(len(k.slots) - 1)
-	for at := p.tag & mask; ; at = (at + 1) & mask {
-		s := k.slots[at]
-		if s.next == 0 {
-			return k.insert(at, p, key)
+	for {
+		segment := k.segment(p.tag)
+		for i := range uint32(segmentSlots) {
+			s := &segment[(p.tag+i)%segmentSlots]
+			if s.next == 0 {
+				return k.insert(s, p, key)
+			}
+			if s.tag == p.tag && k.is(s.next-1, p, key) {
+				return s.next - 1
+			}
 		}
-		if s.tag == p.tag && k.is(s.next-1, p, key) {
-			return s.next - 1
-		}
+		k.grow() // the segment is full, though the table is not
 	}
 }
 
@@ -165,7 +177,7 @@ func (r *keyRow) differs(p *probe) uint64 {
 		(binary.LittleEndian.Uint64(r.key[16:]) ^ p.c)
 }
 
-func (k *keys) insert(at uint32, p *probe, key []byte) uint32 {
+func (k *keys) insert(free *slot, p *probe, key []byte) uint32 {
 	i := uint32(k.count)
 	if k.count == len(k.chunks)*chunkRows {
 		k.chunks = append(k.chunks, new([chunkRows]keyRow))
@@ -180,27 +192,40 @@ func (k *keys) insert(at uint32, p *probe, key []byte) uint32 {
 	binary.LittleEndian.PutUint64(r.key[8:], p.b)
 	binary.LittleEndian.PutUint64(r.key[16:], p.c)
 	k.count++
-	k.slots[at] = slot{tag: p.tag, next: i + 1}
-	if k.count > len(k.slots)/4*3 {
+	*free = slot{tag: p.tag, next: i + 1}
+	if k.count > len(k.segments)*(segmentSlots/4*3) {
 		k.grow()
 	}
 	return i
 }
 
+// grow makes two segments of each.
 func (k *keys) grow() {
-	old := k.slots
-	k.setSlots(2 * len(old))
-	mask := uint32(len(k.slots) - 1)
-	for _, s := range old {
-		if s.next == 0 {
-			continue
-		}
-		at := s.tag & mask
-		for k.slots[at].next != 0 {
-			at = (at + 1) & mask
-		}
-		k.slots[at] = s
+	segments := make([]*segment, 0, 2*len(k.segments))
+	k.shift--
+	for _, s := range k.segments {
+		segments = append(segments, s, k.newSegment())
 	}
+	k.segments = segments
+	var old segment
+	for i := 0; i < len(segments); i += 2 {
+		old = *segments[i]
+		*segments[i] = segment{}
+		for j := range old {
+			if old[j].next != 0 {
+				k.segment(old[j].tag).put(old[j])
+			}
+		}
+	}
+}
+
+// put puts a slot into the first free place.
+func (s *segment) put(it slot) {
+	at := it.tag % segmentSlots
+	for s[at].next != 0 {
+		at = (at + 1) % segmentSlots
+	}
+	s[at] = it
 }
 
 // words is a short key as a row has it.

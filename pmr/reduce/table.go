@@ -94,11 +94,7 @@ func (t *Table) Merge(other *Table) error {
 		t.mem, other.mem = other.mem, t.mem
 	}
 	t.pairs += other.pairs
-	rows := make([]uint32, other.keys.len())
-	for j := range rows {
-		rows[j] = t.keys.number(other.keys.key(uint32(j)))
-	}
-	if row, err := t.column.merge(other.column, rows); err != nil {
+	if row, err := t.column.merge(other.column, t.keys.numbers(other.keys)); err != nil {
 		t.err = atKey(err, t.keys.key(uint32(row)))
 		return t.err
 	}

@@ -171,10 +171,10 @@ static inline pmr_record pmr_cut(const char **p) {
 
 // ---- output, which is gathered and handed over in blocks of 64 KiB
 
-enum { PMR_BLOCK = 65536, PMR_SLACK = 16 };
-static char pmr_block[PMR_BLOCK + PMR_SLACK]; // short copies write up to 16 bytes
+enum { PMR_BLOCK = 65536, PMR_SLACK = 24 };
+static char pmr_block[PMR_BLOCK + PMR_SLACK]; // short copies write up to PMR_SLACK bytes
 static uint32_t pmr_used;
-static uintptr_t pmr_readable; // up to here memory can be read, whatever it is: short copies read 16 bytes
+static uintptr_t pmr_readable; // up to here memory can be read, whatever it is: short copies read PMR_SLACK bytes
 
 static inline bool pmr_near(const char *p) { return (uintptr_t)p + PMR_SLACK <= pmr_readable; }
 
@@ -234,85 +234,131 @@ static inline void pmr_emit_f64(pmr_bytes key, double v) {
 
 // ---- sums: what has few keys is added up here before it is emitted
 
-enum { PMR_SLOTS = 8192 };
+enum { PMR_SLOTS = 16384, PMR_SHORT = PMR_SLACK - 1 };
 typedef struct pmr_slot {
-	uint64_t key[2];
+	uint64_t key[3]; // padded with zeros; the last byte is its length + 1, or 0 if the slot is free
 	int64_t sum;
-	uint32_t full, len;
 } pmr_slot;
 static pmr_slot pmr_slots[PMR_SLOTS];
+static uint64_t pmr_taken[PMR_SLOTS / 64]; // a bit for each slot
 static void (*pmr_drain)(void); // set by the first pmr_sum, so that guests without one have no table
 
+// The PMR_SLACK bytes from n before the middle keep the first n bytes of others.
+static const unsigned char pmr_kept[2 * PMR_SLACK] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+	255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
+
 static inline void pmr_evict(pmr_slot *s) {
-	pmr_bytes key = {(const char *)s->key, s->len};
-	if (s->full) pmr_emit_i64(key, s->sum);
-	s->full = 0;
+	pmr_bytes key = {(const char *)s->key, (uint32_t)(s->key[2] >> 56) - 1};
+	if (s->key[2] != 0) pmr_emit_i64(key, s->sum);
+	s->key[2] = 0;
 }
 
 static void pmr_drain_slots(void) {
-	for (int i = 0; i < PMR_SLOTS; i++) pmr_evict(&pmr_slots[i]);
+	for (int i = 0; i < PMR_SLOTS / 64; i++)
+		for (; pmr_taken[i] != 0; pmr_taken[i] &= pmr_taken[i] - 1)
+			pmr_evict(&pmr_slots[64 * i + __builtin_ctzll(pmr_taken[i])]);
 }
 
 // pmr_sum is pmr_emit_i64 for jobs that sum: it adds up the numbers of a key and emits the sum when another
-// key needs its place, and at the end of the bucket. Not for combine and reduce. Keys of more than 16 bytes
+// key needs its place, and at the end of the bucket. Not for combine and reduce. Keys of more than 23 bytes
 // are emitted as they come.
 static inline void pmr_sum(pmr_bytes key, int64_t v) {
-	uint64_t k[2] = {0, 0};
-	if (key.len > sizeof k) {
+	uint64_t k[3] = {0, 0, 0}, kept[3];
+	if (key.len > PMR_SHORT) {
 		pmr_emit_i64(key, v);
 		return;
 	}
 	if (pmr_near(key.ptr)) {
+		__builtin_memcpy(kept, pmr_kept + PMR_SLACK - key.len, sizeof kept);
 		__builtin_memcpy(k, key.ptr, sizeof k);
-		k[0] = key.len >= 8 ? k[0] : k[0] & ~(~0ull << 8 * key.len);
-		k[1] = key.len <= 8 ? 0 : key.len == 16 ? k[1] : k[1] & ~(~0ull << 8 * (key.len - 8));
+		k[0] &= kept[0], k[1] &= kept[1], k[2] &= kept[2];
 	} else {
 		__builtin_memcpy(k, key.ptr, key.len);
 	}
-	uint64_t hash = (k[0] ^ (k[1] * 0x9e3779b97f4a7c15ull) ^ key.len) * 0xff51afd7ed558ccdull;
-	pmr_slot *s = &pmr_slots[hash >> 51]; // of 2^13
+	k[2] |= (uint64_t)(key.len + 1) << 56;
+	uint64_t hash = k[0] ^ (k[1] * 0x9e3779b97f4a7c15ull) ^ (k[2] * 0xc2b2ae3d27d4eb4full);
+	hash = (hash ^ hash >> 32) * 0xff51afd7ed558ccdull;
+	uint32_t at = (uint32_t)(hash >> 50); // of 2^14
+	pmr_slot *s = &pmr_slots[at];
 	int64_t sum;
-	if (s->full && s->key[0] == k[0] && s->key[1] == k[1] && s->len == key.len && !__builtin_add_overflow(s->sum, v, &sum)) {
+	if (((s->key[0] ^ k[0]) | (s->key[1] ^ k[1]) | (s->key[2] ^ k[2])) == 0 && !__builtin_add_overflow(s->sum, v, &sum)) {
 		s->sum = sum;
 		return;
 	}
 	pmr_drain = pmr_drain_slots;
 	pmr_evict(s);
-	s->key[0] = k[0], s->key[1] = k[1], s->len = key.len, s->sum = v, s->full = 1;
+	s->key[0] = k[0], s->key[1] = k[1], s->key[2] = k[2], s->sum = v;
+	pmr_taken[at / 64] |= 1ull << at % 64;
 }
 
 // ---- words
 
 static inline bool pmr_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// pmr_spaces sets the high bit of each byte that is white space in x: 32, or 9 to 13. No sum carries from one
-// byte into the next.
-static inline uint64_t pmr_spaces(uint64_t x) {
-	const uint64_t every = 0x0101010101010101ull, high = 0x80 * every, low = x & ~high;
-	uint64_t blank = ~((low ^ ' ' * every) + 0x7f * every);
-	uint64_t control = (low + (0x80 - '\t') * every) & ~(low + (0x80 - '\r' - 1) * every);
-	return (blank | control) & ~x & high;
+// pmr_spaces has a bit for each of the 16 bytes at p: 1 if it is white space, 32 or 9 to 13.
+#ifdef __wasm_simd128__
+static inline uint32_t pmr_spaces(const char *p) {
+	unsigned char x __attribute__((vector_size(16)));
+	__builtin_memcpy(&x, p, sizeof x);
+	return (uint32_t)__builtin_wasm_bitmask_i8x16((x == ' ') | (x - '\t' < 5));
+}
+#else
+static inline uint32_t pmr_spaces(const char *p) {
+	const uint64_t every = 0x0101010101010101ull, high = 0x80 * every;
+	uint64_t x[2];
+	uint32_t bits = 0;
+	__builtin_memcpy(x, p, sizeof x);
+	for (int i = 0; i < 2; i++) {
+		// First in the high bit of each byte: no sum carries from one byte into the next.
+		uint64_t low = x[i] & ~high;
+		uint64_t blank = ~((low ^ ' ' * every) + 0x7f * every);
+		uint64_t control = (low + (0x80 - '\t') * every) & ~(low + (0x80 - '\r' - 1) * every);
+		uint64_t found = (blank | control) & ~x[i] & high;
+		bits |= (uint32_t)((found >> 7) * 0x0102040810204080ull >> 56) << 8 * i;
+	}
+	return bits;
+}
+#endif
+
+// pmr_rest is the length of a word from p on.
+__attribute__((noinline)) static uint32_t pmr_rest(const char *p, uint32_t left) {
+	uint32_t n = 0, m;
+	for (; left - n >= 16; n += 16)
+		if ((m = pmr_spaces(p + n)) != 0) return n + (uint32_t)__builtin_ctz(m);
+	while (n < left && !pmr_space(p[n])) n++;
+	return n;
 }
 
 // pmr_word cuts the next word off text: bytes between ASCII white space (space, \t \n \v \f \r). False when
 // there is none left.
 static inline bool pmr_word(pmr_bytes *text, pmr_bytes *word) {
-	const char *p = text->ptr, *end = p + text->len;
-	while (p < end && pmr_space(*p)) p++;
-	word->ptr = p;
-	for (uint64_t x; p < end && pmr_near(p); p += 8) { // eight bytes at a time
-		__builtin_memcpy(&x, p, 8);
-		if ((x = pmr_spaces(x))) {
-			p += __builtin_ctzll(x) >> 3;
+	const char *p = text->ptr;
+	uint32_t left = text->len, len = 0;
+	while (len == 0) {
+		if (!pmr_near(p)) {
+			while (left > 0 && pmr_space(*p)) p++, left--;
+			len = pmr_rest(p, left);
 			break;
 		}
+		// A bit for each white space, and for the end of the text if that is as near.
+		uint32_t stops = pmr_spaces(p) | (left < 16 ? 1u << left : 0);
+		uint32_t skip = (uint32_t)__builtin_ctz(~stops);
+		if (skip >= left) {
+			left = 0;
+			break;
+		}
+		p += skip;
+		left -= skip;
+		if (stops >> skip != 0)
+			len = (uint32_t)__builtin_ctz(stops >> skip);
+		else if (skip < 16)
+			len = pmr_rest(p, left);
 	}
-	while (p < end && !pmr_space(*p)) p++; // near the end of the memory
-	if (p > end) p = end;
-	word->len = (uint32_t)(p - word->ptr);
-	text->ptr = p;
-	text->len = (uint32_t)(end - p);
-	return word->len > 0;
+	word->ptr = p;
+	word->len = len;
+	text->ptr = p + len;
+	text->len = left - len;
+	return len > 0;
 }
 
 // ---- the job

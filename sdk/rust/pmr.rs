@@ -111,7 +111,7 @@ impl<T> Deref for Static<T> {
 // ---- output, which is gathered and handed over in blocks of 64 KiB
 
 const BLOCK: usize = 64 << 10;
-const SLACK: usize = 16; // short copies move 16 bytes
+const SLACK: usize = 24; // short copies move as many bytes
 
 struct Block(Cell<usize>, core::cell::UnsafeCell<[u8; BLOCK + SLACK]>);
 unsafe impl Sync for Block {}
@@ -172,13 +172,13 @@ unsafe fn frame(flags: u32, key: &[u8], value_len: usize) -> Option<*mut u8> {
 #[inline]
 unsafe fn copy(to: *mut u8, from: &[u8]) {
     if from.len() <= SLACK && near(from.as_ptr()) {
-        (to as *mut [u64; 2]).write_unaligned((from.as_ptr() as *const [u64; 2]).read_unaligned());
+        (to as *mut [u64; 3]).write_unaligned((from.as_ptr() as *const [u64; 3]).read_unaligned());
     } else {
         ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
     }
 }
 
-/// Whether 16 bytes can be read at p, whatever they are.
+/// Whether SLACK bytes can be read at p, whatever they are.
 #[inline]
 fn near(p: *const u8) -> bool {
     p as usize + SLACK <= INPUT.end.get()
@@ -195,55 +195,74 @@ fn flush() -> i32 {
 
 // ---- sums: what has few keys is added up here before it is emitted
 
-const SLOTS: usize = 1 << 13;
+const SLOTS: usize = 1 << 14;
 
+/// The key is padded with zeros; its last byte is its length + 1, or 0 if the slot is free.
 #[derive(Clone, Copy)]
 struct Slot {
-    key: [u64; 2],
+    key: [u64; 3],
     sum: i64,
-    full: u32,
-    len: u32,
 }
 
-struct Slots(core::cell::UnsafeCell<[Slot; SLOTS]>);
-unsafe impl Sync for Slots {}
-static SUMS: Slots = Slots(core::cell::UnsafeCell::new([Slot { key: [0; 2], sum: 0, full: 0, len: 0 }; SLOTS]));
+/// The slots, and a bit for each that is set if it is taken.
+struct Sums {
+    slots: [Slot; SLOTS],
+    taken: [u64; SLOTS / 64],
+}
+
+struct Shared(core::cell::UnsafeCell<Sums>);
+unsafe impl Sync for Shared {}
+static SUMS: Shared =
+    Shared(core::cell::UnsafeCell::new(Sums { slots: [Slot { key: [0; 3], sum: 0 }; SLOTS], taken: [0; SLOTS / 64] }));
+
+/// The SLACK bytes from n before the middle keep the first n bytes of others.
+static KEPT: [[u8; SLACK]; 2] = [[255; SLACK], [0; SLACK]];
 
 impl Slot {
     #[inline]
     fn evict(&mut self) {
-        if self.full != 0 {
-            self.full = 0;
-            emit_i64(unsafe { slice::from_raw_parts(self.key.as_ptr() as *const u8, self.len as usize) }, self.sum);
+        let size = (self.key[2] >> 56) as usize;
+        if size > 0 {
+            emit_i64(unsafe { slice::from_raw_parts(self.key.as_ptr() as *const u8, size - 1) }, self.sum);
+            self.key[2] = 0;
         }
     }
 }
 
 fn drain() {
-    for slot in unsafe { (*SUMS.0.get()).iter_mut() } {
-        slot.evict();
+    let sums = unsafe { &mut *SUMS.0.get() };
+    for (i, taken) in sums.taken.iter_mut().enumerate() {
+        while *taken != 0 {
+            sums.slots[64 * i + taken.trailing_zeros() as usize].evict();
+            *taken &= *taken - 1;
+        }
     }
 }
 
 /// As [`emit_i64`] for jobs that sum: adds up the numbers of a key and emits the sum when another key needs its place,
-/// and at the end of the bucket. Not for combine and reduce. Keys of more than 16 bytes are emitted as they come.
+/// and at the end of the bucket. Not for combine and reduce. Keys of more than 23 bytes are emitted as they come.
 #[inline]
 pub fn sum(key: &[u8], value: i64) {
     let n = key.len();
-    if n > 16 {
+    if n >= SLACK {
         return emit_i64(key, value);
     }
-    let mut k = [0u64; 2];
+    let mut k = [0u64; 3];
     if near(key.as_ptr()) {
-        k = unsafe { (key.as_ptr() as *const [u64; 2]).read_unaligned() };
-        let mask = |n: usize| if n < 8 { !(!0 << (8 * n)) } else { !0 };
-        k = [k[0] & mask(n), if n > 8 { k[1] & mask(n - 8) } else { 0 }];
+        unsafe {
+            let kept = ((KEPT.as_ptr() as *const u8).add(SLACK - n) as *const [u64; 3]).read_unaligned();
+            let read = (key.as_ptr() as *const [u64; 3]).read_unaligned();
+            k = [read[0] & kept[0], read[1] & kept[1], read[2] & kept[2]];
+        }
     } else {
         unsafe { ptr::copy_nonoverlapping(key.as_ptr(), k.as_mut_ptr() as *mut u8, n) };
     }
-    let hash = (k[0] ^ k[1].wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ n as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    let slot = unsafe { &mut (*SUMS.0.get())[(hash >> 51) as usize] };
-    if slot.full != 0 && slot.key == k && slot.len == n as u32 {
+    k[2] |= (n as u64 + 1) << 56;
+    let hash = k[0] ^ k[1].wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ k[2].wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    let at = ((hash ^ hash >> 32).wrapping_mul(0xff51_afd7_ed55_8ccd) >> 50) as usize; // of 2^14
+    let sums = unsafe { &mut *SUMS.0.get() };
+    let slot = &mut sums.slots[at];
+    if slot.key[0] ^ k[0] | slot.key[1] ^ k[1] | slot.key[2] ^ k[2] == 0 {
         if let Some(sum) = slot.sum.checked_add(value) {
             slot.sum = sum;
             return;
@@ -251,7 +270,8 @@ pub fn sum(key: &[u8], value: i64) {
     }
     INPUT.drain.set(Some(drain));
     slot.evict();
-    *slot = Slot { key: k, sum: value, full: 1, len: n as u32 };
+    *slot = Slot { key: k, sum: value };
+    sums.taken[at / 64] |= 1 << (at % 64);
 }
 
 // ---- texts
