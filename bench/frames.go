@@ -9,7 +9,8 @@ import (
 )
 
 // framesOnly compares a guest that only walks its frames with a Go loop over the same source, and one that splits
-// words with the same C compiled for this machine.
+// words with the same C compiled for this machine. Both go by bits for 64 bytes; the guest gets them by vectors, which
+// every wasm has, and -O2 from words of eight bytes, which is what C has without regard to the machine.
 func (b *bench) framesOnly(ctx context.Context) (err error) {
 	fmt.Println("frames only, one processor:")
 	c, err := b.corpus()
@@ -78,10 +79,17 @@ func (f *frameCosts) round(ctx context.Context, m *wasmhost.Module, program nati
 		return err
 	}
 	f.native = better(f.native, took)
-	took, err = mapAndCheck(ctx, m, "split", c, words)
-	f.split = better(f.split, took)
-	return err
+	for range nativeRuns { // as often as the program, or its best would be that of more tries
+		if took, err = mapAndCheck(ctx, m, "split", c, words); err != nil {
+			return err
+		}
+		f.split = better(f.split, took)
+	}
+	return nil
 }
+
+// nativeRuns is how many runs the program makes of which it tells the best.
+const nativeRuns = 2
 
 // mapAndCheck is mapCorpus with a function whose answer is known.
 func mapAndCheck(ctx context.Context, m *wasmhost.Module, function string, c *corpus, want uint64) (cost, error) {

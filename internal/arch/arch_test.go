@@ -43,7 +43,7 @@ func TestBreachesAreSeen(t *testing.T) {
 		{"node and store", "pmr/node/a.go", `import ` + ours + `buckets/store"`, "pmr/node may not import buckets/store"},
 		{"node and wasmhost", "pmr/node/a.go", `import ` + ours + `wasmhost"`, "pmr/node may not import wasmhost"},
 		{"the client", "bus/a.go", `import "github.com/pinion-mr/pinion"`, "bus may not import package pinion"},
-		{"root", "a.go", `import ` + ours + `pmr"`, "package pinion may not import pmr"},
+		{"root", "a.go", `import ` + ours + `pmr/node"`, "package pinion may not import pmr/node"},
 		{"whatever its build tag", "guest/a.go", "//go:build wasip1\n\nimport " + ours + `api"`, "guest may not import api"},
 		{"cmd wires", "cmd/engine/a.go", `import ` + ours + `wasmhost"`, ""},
 		{"new guest", "examples/wasm/new/a.go", `import ` + ours + `guest"`, ""},

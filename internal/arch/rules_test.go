@@ -23,9 +23,11 @@ var rooms = map[string][]string{
 	"internal/arch":            {},
 	"internal/cli":             {"", "api", "wasmhost/child"},
 	"internal/devengine":       {},
+	"internal/mutants":         {},
 	"internal/schema":          {},
 	"internal/guests":          {"buckets", "pmr/node", "wasmhost"},
 	"sdk":                      {},
+	"sim":                      {}, // only tests
 	"plugins":                  {"api", "plugins/builtin", "plugins/wasm"},
 	"plugins/builtin":          {},
 	"plugins/wasm":             {},

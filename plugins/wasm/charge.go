@@ -29,22 +29,33 @@ func (w *meter) code() []byte {
 	return out
 }
 
-// charger rewrites functions one after another. The fuel is in the global everywhere but inside loops that
-// call nothing: there it is in a local, which compilers keep in a register, and goes back to the global
-// where such a loop is left and before the host is called.
+// charger rewrites functions one after another. It keeps the fuel in a local, which compilers keep in a register,
+// and moves it as late as it can. A call finds it in the global and leaves it there; so does a return. The next
+// charge takes it from there.
 type charger struct {
 	w      *meter
 	survey survey
 	d      decoder
+	before instruction // the last one that was read
 	out    []byte
 	fuel   uint64 // the local; the one behind it remembers how much a bulk operation had to do
+	now    places // where the fuel is up to date
 
 	blocks  []chargedBlock
 	regions int // that have begun
 	loops   int // that have begun
 	calls   int // that were written
-	inner   int // index of the outermost of the open loops that call nothing; 0 if there is none
 }
+
+// places are those where the fuel is up to date: always one at the least. Where code ends that is never left at
+// its end, anything may be said.
+type places uint8
+
+const (
+	inLocal places = 1 << iota
+	inGlobal
+	anywhere = inLocal | inGlobal
+)
 
 // chargedBlock is a block that is being rewritten.
 type chargedBlock struct {
@@ -53,6 +64,9 @@ type chargedBlock struct {
 	carries int   // values that a branch to it takes along
 	steps   int64 // of a loop that is left for the host
 	looked  int   // calls that were written when all ways to where it is now last looked
+	loop    bool
+	before  places // where the fuel was up to date when it began
+	label   places // where it is on all ways to its label so far
 }
 
 func (c *charger) function(i int) {
@@ -62,18 +76,20 @@ func (c *charger) function(i int) {
 	c.fuel = uint64(len(typ.Params)) + body.Locals
 	c.survey = m.survey(body, c.fuel)
 	c.d = m.instructions(body)
-	c.blocks = append(c.blocks[:0], chargedBlock{carries: len(typ.Results)})
-	c.regions, c.loops, c.calls, c.inner = 0, 0, 0, 0
+	c.blocks = append(c.blocks[:0], chargedBlock{carries: len(typ.Results), label: inGlobal})
+	c.regions, c.loops, c.calls, c.now = 0, 0, 0, inGlobal
 
 	c.locals(body)
-	if c.survey.calls || c.survey.straight() > freeSteps {
+	if !c.survey.heads && (c.survey.calls || c.survey.straight() > freeSteps) {
 		c.take(max(c.survey.regions[0].steps, 1))
 		c.look()
 	} else {
 		c.take(c.survey.regions[0].steps)
 	}
 	for c.regions = 1; c.d.left() > 0; {
-		c.instruction(c.d.next())
+		in := c.d.next()
+		c.instruction(in)
+		c.before = in
 		if r := c.survey.regions; c.regions < len(r) && r[c.regions].at == c.d.at {
 			c.take(r[c.regions].steps)
 			c.regions++
@@ -95,9 +111,12 @@ func (c *charger) locals(body Body) {
 
 func (c *charger) instruction(in instruction) {
 	switch {
-	case in.op == opBlock || in.op == opIf:
+	case in.op == opBlock:
 		c.copy(in)
-		c.open(chargedBlock{carries: c.arity(in, false)})
+		c.open(chargedBlock{carries: c.arity(in, false), label: anywhere})
+	case in.op == opIf:
+		c.copy(in)
+		c.open(chargedBlock{carries: c.arity(in, false), label: c.now}) // it may have no else
 	case in.op == opLoop:
 		c.loop(in)
 	case in.op == opEnd:
@@ -107,16 +126,20 @@ func (c *charger) instruction(in instruction) {
 	case in.op == opBrTable:
 		c.branchTable()
 	case in.op == opReturn:
-		c.flushIf(c.inner > 0)
+		c.meet(&c.blocks[0])
 		c.copy(in)
 	case in.op == opElse:
 		top := len(c.blocks) - 1
+		c.meet(&c.blocks[top])
 		c.blocks[top].looked = c.blocks[top-1].looked
 		c.copy(in)
+		c.now = c.blocks[top].before
 	case in.op == opCall:
+		c.need(inGlobal)
 		c.put(in.op, uint64(c.w.shift(in.index)))
 		c.lookAfterCall()
 	case in.op == opIndirect:
+		c.need(inGlobal)
 		c.copy(in)
 		c.lookAfterCall()
 	case in.op == opRefFunc:
@@ -126,28 +149,37 @@ func (c *charger) instruction(in instruction) {
 		c.look()
 		c.copy(in)
 	case in.op.bulk():
-		c.bulk(in)
+		if _, known := steps(c.before); known {
+			c.copy(in)
+		} else {
+			c.bulk(in)
+		}
 	default:
 		c.copy(in)
+	}
+	switch in.op {
+	case opBr, opBrTable, opReturn, opUnreachable:
+		c.now = anywhere // nothing follows
 	}
 }
 
 // lookAfterCall looks if there were many calls since all ways to here last looked. What is inside a block that
 // has ended may have been left out, so looks in there do not count.
 func (c *charger) lookAfterCall() {
+	c.now = inGlobal
 	c.calls++
 	top := &c.blocks[len(c.blocks)-1]
 	if c.calls-top.looked < freeCalls {
 		return
 	}
 	top.looked = c.calls
-	c.load()
+	c.need(inLocal)
 	c.look()
 }
 
 func (c *charger) open(b chargedBlock) {
 	around := c.blocks[len(c.blocks)-1]
-	b.all, b.looked = around.all+b.added, around.looked
+	b.all, b.looked, b.before = around.all+b.added, around.looked, c.now
 	c.blocks = append(c.blocks, b)
 }
 
@@ -164,19 +196,28 @@ func (c *charger) plain(ops ...opcode) {
 	}
 }
 
-func (c *charger) load() {
-	c.put(opGlobalGet, uint64(c.w.fuel))
-	c.put(opLocalSet, c.fuel)
-}
-
-func (c *charger) flushIf(needed bool) {
-	if needed {
+// need has the fuel up to date in one of these places.
+func (c *charger) need(p places) {
+	if c.now&p != 0 {
+		return
+	}
+	if p == inLocal {
+		c.put(opGlobalGet, uint64(c.w.fuel))
+		c.put(opLocalSet, c.fuel)
+	} else {
 		c.put(opLocalGet, c.fuel)
 		c.put(opGlobalSet, uint64(c.w.fuel))
 	}
+	c.now = anywhere
 }
 
-// take takes steps off the fuel. After it the fuel is in the local, too.
+// meet prepares the way from here to a block's label: at least one place is up to date on all ways there.
+func (c *charger) meet(b *chargedBlock) {
+	c.need(b.label)
+	b.label &= c.now
+}
+
+// take takes steps off the fuel. After it the fuel is in the local.
 func (c *charger) take(steps int64) {
 	if steps == 0 {
 		return
@@ -186,19 +227,15 @@ func (c *charger) take(steps int64) {
 
 // takeOff takes off what the code that steps writes leaves on the stack.
 func (c *charger) takeOff(steps func()) {
-	if c.inner > 0 {
+	if c.now&inLocal != 0 {
 		c.put(opLocalGet, c.fuel)
 	} else {
 		c.put(opGlobalGet, uint64(c.w.fuel))
 	}
 	steps()
 	c.plain(opI64Sub)
-	if c.inner > 0 {
-		c.put(opLocalSet, c.fuel)
-		return
-	}
-	c.put(opLocalTee, c.fuel)
-	c.put(opGlobalSet, uint64(c.w.fuel))
+	c.put(opLocalSet, c.fuel)
+	c.now = inLocal
 }
 
 // used writes whether the slice is used up, going by the local.
@@ -207,20 +244,21 @@ func (c *charger) used() {
 	c.plain(opI64Const, 0, opI64LtS)
 }
 
-// look calls the host if the slice is used up.
+// look calls the host if the slice is used up. The fuel is in the local, before and after.
 func (c *charger) look() {
+	before := c.now
 	c.used()
 	c.plain(opIf, blockEmpty)
 	c.tick()
+	c.need(inLocal)
 	c.plain(opEnd)
+	c.now = before
 }
 
 func (c *charger) tick() {
-	c.flushIf(c.inner > 0)
+	c.need(inGlobal)
 	c.put(opCall, uint64(c.w.tick))
-	if c.inner > 0 {
-		c.load()
-	}
+	c.now = inGlobal
 }
 
 // addedBlocks is how many blocks are put around a loop.
@@ -245,14 +283,12 @@ const addedBlocks = 3
 //
 // What a loop takes from the stack would be gone by then, so one with parameters calls from inside.
 func (c *charger) loop(in instruction) {
-	shape := c.survey.shapes[c.loops]
+	params := c.survey.params[c.loops]
 	c.loops++
-	if c.inner == 0 && !shape.calls {
-		c.load()
-		c.inner = len(c.blocks)
-	}
-	b := chargedBlock{carries: c.arity(in, true)}
-	if !shape.params {
+	// A loop begins with a charge. So a way back that has the fuel in the global takes it from there just before.
+	c.need(inLocal)
+	b := chargedBlock{carries: c.arity(in, true), loop: true, label: inLocal}
+	if !params {
 		b.added, b.steps = addedBlocks, max(c.survey.regions[c.regions].steps, 1)
 		blockType := c.d.b[in.at+1 : in.end]
 		c.out = append(append(c.out, byte(opBlock)), blockType...)
@@ -264,7 +300,7 @@ func (c *charger) loop(in instruction) {
 	c.take(max(c.survey.regions[c.regions].steps, 1))
 	c.regions++
 	c.blocks[len(c.blocks)-1].looked = c.calls
-	if shape.params {
+	if params {
 		c.look()
 		return
 	}
@@ -274,26 +310,25 @@ func (c *charger) loop(in instruction) {
 
 func (c *charger) end(in instruction) {
 	top := len(c.blocks) - 1
-	b := c.blocks[top]
+	b := &c.blocks[top]
 	c.blocks = c.blocks[:top]
+	if !b.loop {
+		c.meet(b)
+		c.now = b.label
+	}
 	c.copy(in)
-	if b.added > 0 {
-		c.put(opBr, 2)
-		c.plain(opEnd)
-		c.tick()
-		c.take(-b.steps) // the loop takes them again
-		c.put(opBr, 0)
-		c.plain(opEnd, opEnd)
+	if b.added == 0 {
+		return
 	}
-	if c.inner > 0 && c.inner == top {
-		c.flushIf(true)
-		c.inner = 0
-	}
-}
-
-// outside reports whether a label is outside of the loops that keep the fuel in a local.
-func (c *charger) outside(label uint32) bool {
-	return c.inner > 0 && len(c.blocks)-1-int(label) < c.inner
+	after := c.now
+	c.put(opBr, 2)
+	c.plain(opEnd)
+	c.now = inLocal
+	c.tick()
+	c.take(-b.steps) // the loop takes them again
+	c.put(opBr, 0)
+	c.plain(opEnd, opEnd)
+	c.now = after
 }
 
 // depth is a label's number with the blocks that were added on the way.
@@ -303,25 +338,26 @@ func (c *charger) depth(label uint32) uint64 {
 }
 
 func (c *charger) branch(in instruction) {
-	outside, depth := c.outside(in.index), c.depth(in.index)
-	if in.op == opBrIf && outside && c.blocks[len(c.blocks)-1-int(in.index)].carries == 0 {
+	to, depth := &c.blocks[len(c.blocks)-1-int(in.index)], c.depth(in.index)
+	if in.op == opBrIf && c.now&to.label == 0 && to.carries == 0 {
 		// Only the way out pays for it.
+		before := c.now
 		c.plain(opIf, blockEmpty)
-		c.flushIf(true)
+		c.meet(to)
 		c.put(opBr, depth+1)
 		c.plain(opEnd)
+		c.now = before
 		return
 	}
-	c.flushIf(outside)
+	c.meet(to)
 	c.put(in.op, depth)
 }
 
 func (c *charger) branchTable() {
-	outside := false
+	top := len(c.blocks) - 1
 	for _, l := range c.d.targets {
-		outside = outside || c.outside(l)
+		c.meet(&c.blocks[top-int(l)])
 	}
-	c.flushIf(outside)
 	c.put(opBrTable, uint64(len(c.d.targets)-1))
 	for _, l := range c.d.targets {
 		c.out = binary.AppendUvarint(c.out, c.depth(l))

@@ -7,7 +7,7 @@ type instruction struct {
 	at, end int // its bytes in the file
 	op      opcode
 	form    form
-	index   uint32 // the first immediate: label, local, function, type, table, segment, alignment
+	index   uint32 // the first immediate: label, local, function, type, table, segment, alignment; an i32
 	second  uint32 // call_indirect: the table; table.init and table.copy: the other table
 	typed   bool   // a block whose type is the type number index
 }
@@ -97,7 +97,7 @@ func (d *decoder) immediates(in *instruction) {
 		in.index = d.u32("a data segment's index")
 		d.memoryZero(in)
 	case shapeConstI32:
-		d.signed(32, "a constant")
+		in.index = uint32(d.signed(32, "a constant"))
 	case shapeConstI64:
 		d.signed(64, "a constant")
 	case shapeBytes4:

@@ -22,9 +22,9 @@
 //
 // [Meter] adds a count of steps to every function. A step is an instruction, but those that only name a
 // value (local.get, constants, drop) or hold blocks together; a call is one more for each four values
-// that it passes, an operation on many bytes one for each 16, memory.grow and table.grow are [Slice] steps. The count is the same whenever the module does the
-// same, on any machine and with any compiler; it is what was done or, since steps behind a branch may be
-// paid together with those before it, somewhat more.
+// that it passes, an operation on many bytes one for each 16, memory.grow and table.grow are [Slice] steps.
+// The count is the same whenever the module does the same, on any machine and with any compiler; it is what was
+// done or, since steps behind a branch may be paid together with those before it, somewhat more or less.
 //
 // The format: https://webassembly.github.io/spec/core/binary/index.html
 package wasm

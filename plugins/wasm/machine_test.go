@@ -14,6 +14,8 @@ type machine struct {
 	host    func(*machine) // the function that Meter imports
 	steps   int64          // instructions that count
 	seen    int64          // all instructions
+	charges map[int]int64  // by the instruction in front of which they are due
+	charged int64
 	depth   int
 }
 
@@ -21,7 +23,20 @@ var errTrap = errors.New("unreachable")
 
 const stepsAtMost = 100_000
 
-func newMachine(m *Module) *machine { return &machine{m: m, globals: make([]int64, len(m.Globals))} }
+func newMachine(m *Module) *machine {
+	v := &machine{m: m, globals: make([]int64, len(m.Globals)), charges: map[int]int64{}}
+	for i, body := range m.Bodies {
+		s := m.survey(body, body.Locals+uint64(len(m.Types[m.Funcs[m.importedFuncs+i]].Params)))
+		for j, r := range s.regions {
+			v.charges[r.at] = r.steps
+			looks := j == 0 && !s.heads && (s.calls || s.straight() > freeSteps)
+			if looks || j > 0 && r.parent == none {
+				v.charges[r.at] = max(r.steps, 1) // so that nothing goes round for nothing
+			}
+		}
+	}
+	return v
+}
 
 // openLabel is an open block of a running function.
 type openLabel struct {
@@ -149,6 +164,7 @@ func (a *activation) enter(pc int, in instruction) {
 func (a *activation) step(pc int) (int, error) {
 	in := a.code[pc]
 	a.machine.steps += a.machine.m.steps(in)
+	a.machine.charged += a.machine.charges[in.at]
 	if a.seen++; a.seen > stepsAtMost {
 		return 0, errors.New("too long")
 	}

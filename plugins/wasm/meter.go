@@ -20,10 +20,10 @@ const (
 //
 // The module gets a function to import, TickModule.TickName, and a global that it exports as [FuelExport],
 // from which steps are taken. Once it is below 0 the module calls the function, at the latest at the next
-// turn of a loop, entry of a function that calls others, or some hundred calls later. The host then adds Slice less the global to what was used, looks at
-// the clock, and sets the global to Slice; or it ends the call. What is left after a call says how much of
-// the last slice was used. After a trap up to a slice is missing from the count: a loop that calls nothing
-// keeps it to itself until it is left.
+// turn of a loop, entry of a function that calls others, or some hundred calls later. The host then adds Slice
+// less the global to what was used, looks at the clock, and sets the global to Slice; or it ends the call. What
+// is left after a call says how much of the last slice was used. After a trap up to a slice is missing from the
+// count: functions keep what they use to themselves until they call or return.
 //
 // Indexes of functions that are not imported grow by one. Custom sections are dropped, but the names of the
 // module and its functions. Meter fails with [Faults] if the module uses names that are the host's.

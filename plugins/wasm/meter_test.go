@@ -60,13 +60,14 @@ func TestFuel(t *testing.T) {
 		"loop behind unreachable":   {"\x20\x01\x0f\x03\x40" + inc0 + "\x0c\x00\x0b\x20\x00", 4, 1},
 		"back edge of a br_table":   {"\x02\x40\x03\x40" + dec1 + "\x0e\x01\x01\x00\x0b\x0b\x20\x00", 4, 4 * 2},
 		"call":                      {"\x20\x00\x20\x01\x10\x01", 4, 1},
-		"call in a loop":            {"\x03\x40\x20\x00\x20\x01\x10\x01\x1a" + dec1 + "\x0d\x00\x0b\x20\x00", 4, 1 + 4*3},
+		"call in a loop":            {"\x03\x40\x20\x00\x20\x01\x10\x01\x1a" + dec1 + "\x0d\x00\x0b\x20\x00", 4, 4 * 3},
+		"call before a loop":        {"\x20\x00\x20\x01\x10\x01\x1a\x03\x40" + dec1 + "\x0d\x00\x0b\x20\x00", 4, 1 + 4*2},
 		"small arm, paid as part":   {"\x20\x00\x04\x40" + inc0 + "\x0b\x20\x00", 4, 1 + 1},
 		"large arm, not taken":      {"\x20\x00\x04\x40" + much + "\x0b\x20\x00", 4, 1},
 		"large arm, taken":          {"\x20\x01\x04\x40" + much + "\x0b\x20\x00", 4, 1 + 130},
 		"behind a block, not left":  {"\x02\x40" + inc0 + "\x0b" + much + "\x20\x00", 4, 131},
 		"behind a block, left out":  {"\x02\x40\x20\x01\x20\x01\x0d\x01\x1a" + inc0 + "\x0b" + much + "\x20\x00", 4, 1 + 1},
-		"behind a loop, jumped out": {"\x02\x40\x03\x40" + dec1 + "\x45\x0d\x01\x0c\x00\x0b" + much + "\x0b\x20\x00", 4, 1 + 4*(3+1)},
+		"behind a loop, jumped out": {"\x02\x40\x03\x40" + dec1 + "\x45\x0d\x01\x0c\x00\x0b" + much + "\x0b\x20\x00", 4, 4 * (3 + 1)},
 		"out of three blocks":       {"\x02\x40\x02\x40\x02\x40\x20\x01\x0d\x02\x0b\x0b" + much + "\x0b\x20\x00", 4, 1},
 		"return before much":        {"\x20\x01\x04\x40\x20\x00\x0f\x0b" + much + "\x20\x00", 4, 1 + 1},
 		"much without a loop":       {strings.Repeat(inc0, 70) + "\x20\x00", 4, 70},
@@ -193,7 +194,8 @@ func (p *programs) branch(value string) string {
 	}
 }
 
-// A metered function does what it did. Its count is at least a quarter of what it does, and not many times that.
+// A metered function does what it did, and counts what is due where it comes by, wherever the fuel is kept. That is
+// at least a quarter of what it does, and not many times that.
 func TestMeteredPrograms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &programs{T: t}
@@ -218,6 +220,9 @@ func TestMeteredPrograms(t *testing.T) {
 		}
 		if wantErr != nil {
 			return
+		}
+		if used != plain.charged {
+			t.Fatalf("% x: counted %d steps of %d", code, used, plain.charged)
 		}
 		if skippedSteps*used < plain.steps || used > 2*plain.steps+smallRegions/skippedSteps*(plain.seen+1) {
 			t.Fatalf("% x: %d steps were done, %d were counted", code, plain.steps, used)
@@ -313,16 +318,28 @@ func TestMeterReserved(t *testing.T) {
 	}
 }
 
-// Operations on many bytes are counted by how many, and memory.grow as a whole slice.
+// Operations on many bytes are counted by how many, behind them if that is not known before, and memory.grow as a
+// whole slice.
 func TestMeterBulk(t *testing.T) {
-	for name, code := range map[string]string{
-		"memory.fill": "\x41\x00\x41\x00\x41\x05\xfc\x0b\x00",
-		"memory.copy": "\x41\x00\x41\x00\x41\x05\xfc\x0a\x00\x00",
-		"table.fill":  "\x41\x00\xd0\x70\x41\x05\xfc\x11\x00",
-		"memory.grow": "\x41\x05\x40\x00\x1a",
-		"table.grow":  "\xd0\x70\x41\x05\xfc\x0f\x00\x1a",
+	const remembers = "\x22\x01" // the operand, in the second of the new locals
+	slice := string(appendSigned([]byte{byte(opI64Const)}, growSteps)) + "\x7d"
+	for name, c := range map[string]struct {
+		code, want string
+		looks      int
+	}{
+		"memory.fill":     {"\x41\x00\x41\x00\x41\x80\x10\xfc\x0b\x00", remembers, 1},
+		"memory.copy":     {"\x41\x00\x41\x00\x41\x80\x10\xfc\x0a\x00\x00", remembers, 1},
+		"table.fill":      {"\x41\x00\xd0\x70\x41\x80\x10\xfc\x11\x00", remembers, 1},
+		"unknown":         {"\x41\x00\x41\x00\x3f\x00\xfc\x0b\x00", remembers, 1},
+		"negative":        {"\x41\x00\x41\x00\x41\x7f\xfc\x0b\x00", remembers, 1},
+		"few bytes":       {"\x41\x00\x41\x00\x41\x80\x08\xfc\x0b\x00", "\x42\xc1\x00\x7d", 1}, // 1 + 1024/16, more than is free
+		"no bytes":        {"\x41\x00\x41\x00\x41\x00\xfc\x0b\x00", "\x42\x01\x7d", 0},
+		"1040 bytes":      {"\x41\x00\x41\x00\x41\x90\x08\xfc\x0b\x00", remembers, 1},
+		"memory.grow":     {"\x41\x05\x40\x00\x1a", slice, 1},
+		"table.grow":      {"\xd0\x70\x41\x05\xfc\x0f\x00\x1a", slice, 1},
+		"bytes in blocks": {"\x41\x00\x41\x00\x02\x7f\x41\x05\x0b\xfc\x0b\x00", remembers, 1},
 	} {
-		body := "\x00" + code + "\x0b"
+		body := "\x00" + c.code + "\x0b"
 		m, err := Read(module(section(1, "\x01\x60\x00\x00"), section(3, "\x01\x00"), section(4, "\x01\x70\x00\x07"), section(5, memory),
 			section(10, "\x01"+u(uint64(len(body)))+body)))
 		if err != nil {
@@ -332,16 +349,13 @@ func TestMeterBulk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := "\x22\x01" // remembers the operand in the second of the new locals
-		if strings.HasSuffix(name, "grow") {
-			want = string(appendSigned([]byte{byte(opI64Const)}, growSteps)) + "\x7d"
-		}
 		after, err := Read(out)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		b := after.Bodies[0]
-		if got := string(out[b.Offset : b.Offset+b.Size]); strings.Count(got, want) != 1 || strings.Count(got, "\x10\x00\x0b") != 1 {
+		const tick = "\x20\x00\x24\x00\x10\x00\x23\x00\x21\x00\x0b" // with the fuel in the global
+		if got := string(out[b.Offset : b.Offset+b.Size]); strings.Count(got, c.want) != 1 || strings.Count(got, tick) != c.looks {
 			t.Errorf("%s: code is % x", name, got)
 		}
 	}
@@ -376,6 +390,29 @@ func ExampleMeter() {
 	}
 	fmt.Println(m.Imports[0].Module, m.Imports[0].Name, m.Exports[0].Name)
 	// Output: pinion tick pinion.fuel
+}
+
+// Who calls itself looks each time, at its beginning or in a loop that it cannot miss.
+func TestLooksOfRecursion(t *testing.T) {
+	const turns, again = 50, "\x20\x00\x20\x01\x41\x7f\x6a\x10\x00\x1a"
+	loop := "\x03\x40" + inc0 + "\x0b"
+	for name, c := range map[string]struct{ always, arm string }{
+		"no loop":                {"", again},
+		"a loop before":          {loop, again},
+		"a loop in blocks":       {"\x02\x40\x02\x40" + loop + "\x0b\x0b", again},
+		"a loop with parameters": {"\x20\x00\x03\x01" + inc0 + "\x0b\x1a", again},
+		"a loop behind":          {"", again + loop},
+		"a loop in the arm":      {"", loop + again},
+		"a loop in another arm":  {"\x41\x00\x04\x40" + loop + "\x0b", again},
+		"a loop jumped over":     {"\x02\x40\x41\x01\x0d\x00" + loop + "\x0b", again},
+		"a loop behind calls":    {"\x20\x01\x04\x40" + again + "\x0b" + loop, ""},
+	} {
+		m := single(t, c.always+"\x20\x01\x04\x40"+c.arm+"\x0b\x20\x00")
+		_, _, ticks, err := metered(m, []int64{0, turns}, 1)
+		if err != nil || ticks < turns {
+			t.Errorf("%s: %d looks in %d calls, %v", name, ticks, turns, err)
+		}
+	}
 }
 
 // A function that does little looks at nothing, so its callers look now and then, whatever blocks are in the way.

@@ -31,28 +31,21 @@ const (
 // them: compilers move each of them there.
 const joinedLocals = 16
 
-// loopShape is what decides how a loop is charged.
-type loopShape struct {
-	calls  bool // calls something, in the loop or in one inside
-	params bool // takes parameters from the stack
-}
-
 // survey is what has to be known of a function before it can be rewritten.
 type survey struct {
-	regions []region    // by place
-	shapes  []loopShape // of loops, by place
+	regions []region // by place
+	params  []bool   // of loops, by place: whether they take parameters from the stack
 	calls   bool
-	bulk    bool // has operations on many bytes or elements
+	bulk    bool // has operations on many bytes or elements, and it is not known on how many
+	heads   bool // is sure to come to a loop before it calls anything; that looks, so its beginning need not
 }
 
 // openBlock is a block that is being surveyed.
 type openBlock struct {
-	loop   int    // index in shapes; none if it is not a loop
 	region int    // in which it began
-	head   int    // the first region of a loop
+	head   int    // the first region of a loop; none if it is not a loop
 	exit   int    // the outermost block that code inside leaves to
 	sets   uint64 // of locals
-	calls  bool
 }
 
 // surveyor walks through a function.
@@ -60,13 +53,14 @@ type surveyor struct {
 	survey
 	locals uint64
 	blocks []openBlock
-	now    int // the region of the next instruction
-	loops  int // that are open
+	before instruction // the last one
+	now    int         // the region of the next instruction
+	loops  int         // that are open
 }
 
 // survey finds the regions and loops of a function that has so many locals.
 func (m *Module) survey(body Body, locals uint64) survey {
-	s := &surveyor{locals: locals, blocks: []openBlock{{loop: none, exit: math.MaxInt}}}
+	s := &surveyor{locals: locals, blocks: []openBlock{{head: none, exit: math.MaxInt}}}
 	s.begin(body.Offset, none)
 	d := m.instructions(body)
 	for d.left() > 0 {
@@ -74,6 +68,7 @@ func (m *Module) survey(body Body, locals uint64) survey {
 		s.regions[s.now].own += m.steps(in)
 		s.note(m, in)
 		s.flow(in, d.targets)
+		s.before = in
 	}
 	s.share()
 	return s.survey
@@ -112,15 +107,25 @@ func (s *surveyor) note(m *Module, in instruction) {
 	top := &s.blocks[len(s.blocks)-1]
 	switch {
 	case in.op == opLoop:
-		params := in.typed && len(m.Types[in.index].Params) > 0
-		s.shapes = append(s.shapes, loopShape{params: params})
+		s.params = append(s.params, in.typed && len(m.Types[in.index].Params) > 0)
+		s.heads = s.heads || s.now == 0 && !s.calls
 	case in.op == opCall || in.op == opIndirect:
-		s.calls, top.calls = true, true
+		s.calls = true
 	case in.op == opLocalSet || in.op == opLocalTee:
 		top.sets++
 	case in.op.bulk():
-		s.bulk = true
+		if n, known := steps(s.before); known {
+			s.regions[s.now].own += n
+		} else {
+			s.bulk = true
+		}
 	}
+}
+
+// steps is what an operation on many bytes or elements counts besides itself, if the instruction before it says
+// how many they are, and they are so few that it need not wait for what is counted behind it.
+func steps(before instruction) (n int64, known bool) {
+	return int64(before.index >> bulkShift), before.op == opI32Const && before.index>>bulkShift <= freeSteps
 }
 
 // bulk reports whether the last operand says how much there is to do.
@@ -143,12 +148,12 @@ func (s *surveyor) begin(at, parent int) {
 func (s *surveyor) flow(in instruction, targets []uint32) {
 	switch in.op {
 	case opBlock:
-		s.open(none)
+		s.open()
 	case opIf:
-		s.open(none)
+		s.open()
 		s.begin(in.end, s.now)
 	case opLoop:
-		s.open(len(s.shapes) - 1)
+		s.open()
 		s.loops++
 		s.begin(in.end, none)
 		s.blocks[len(s.blocks)-1].head = s.now
@@ -170,8 +175,8 @@ func (s *surveyor) flow(in instruction, targets []uint32) {
 	}
 }
 
-func (s *surveyor) open(loop int) {
-	s.blocks = append(s.blocks, openBlock{loop: loop, region: s.now, exit: math.MaxInt})
+func (s *surveyor) open() {
+	s.blocks = append(s.blocks, openBlock{head: none, region: s.now, exit: math.MaxInt})
 }
 
 // leave notes a branch out of label blocks.
@@ -192,14 +197,12 @@ func (s *surveyor) close(at int) {
 		return
 	}
 	moved := int64(min(b.sets, s.locals) / joinedLocals)
-	if b.loop != none {
+	if b.head != none {
 		s.loops--
-		s.shapes[b.loop].calls = b.calls
 		s.regions[b.head].own += moved
 	}
 	around := &s.blocks[top-1]
 	around.sets += b.sets
-	around.calls = around.calls || b.calls
 	if b.exit < top-1 {
 		around.exit = min(around.exit, b.exit)
 	}
