@@ -26,9 +26,15 @@ TESTFLAGS ?=
 # How long make fuzz spends on each decoder, and on what the compiler is given.
 FUZZTIME ?= 8s
 GUEST_FUZZTIME ?= 60s
+# What make explore searches: all, or large.
+EXPLORE ?= all
+
+# What make sim runs; a failure names its seed.
+SEED ?= 1
+SEEDS ?= 2000
 
 # What make check runs after the tests, in this order.
-CHECKS := build lint arch race fuzz wasm-check tidy-check vuln-check
+CHECKS := build lint arch race fuzz explore sim mutants wasm-check tidy-check vuln-check
 
 ##@ Use
 
@@ -55,6 +61,15 @@ race: ## Run the short tests under the race detector (needs a C compiler)
 
 fuzz: ## Fuzz every decoder of outside bytes for FUZZTIME (8s) each, what guests are compiled from for 60s
 	@.ci/fuzz $(FUZZTIME) $(GUEST_FUZZTIME)
+
+explore: ## Search the protocol's states breadth first, about two minutes; EXPLORE=large takes hours and gigabytes
+	go test -count=1 -timeout 12h -v -run 'TestExploreAll$$|TestExploreWalks$$' ./pmr -explore $(EXPLORE) -explore.walks 10000
+
+sim: ## Run SEEDS (2000) seeds of the simulator from SEED (1) on
+	go test -count=1 -timeout 60m -v -run 'TestSeeds$$|TestReplay$$' ./sim -sim.seed=$(SEED) -sim.seeds=$(SEEDS)
+
+mutants: ## Switch off one mechanism of the protocol after the other: a test must notice each
+	go run ./internal/mutants
 
 bench: build ## Measure the engine against what one would use instead, in one run
 	@go build -o bin/ ./bench
@@ -182,4 +197,4 @@ clean: ## Remove what was built, and the tools
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo build test e2e-long race fuzz bench microbench arch lint fmt schema tidy-check wasm wasm-check wat2wasm toolchains vuln vuln-check check check-rest tools clean help
+.PHONY: demo build test e2e-long race fuzz explore sim mutants bench microbench arch lint fmt schema tidy-check wasm wasm-check wat2wasm toolchains vuln vuln-check check check-rest tools clean help

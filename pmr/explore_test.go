@@ -52,9 +52,20 @@ func exploreOne(t *testing.T, m *model) {
 
 // explorer searches a model's worlds breadth first, so that the trace to what it finds is a shortest one.
 //
-// The machines are the real ones. Around them time stands still: that a deadline passes is an action, possible
-// from the moment when the deadline is set, whatever others there are. So every order in which deadlines can
-// pass is searched, and some in which they cannot. Messages are a set, so any may overtake any.
+// The machines are the real ones, with all their steps. Around them:
+//   - Time stands still: that a deadline passes is an action, possible from the moment when the deadline is set,
+//     whatever others there are. So every order in which deadlines can pass is searched, and some in which they
+//     cannot. A retry's pause is over whenever its wake is chosen.
+//   - Messages are a set: any may overtake any, be lost or be doubled. Whoever waits for an answer that cannot
+//     come any more is told so, at any time from then on.
+//   - The log is one: a cut, a fence and an ownership entry take effect where they are appended. When a storage
+//     notices its fence is when it was appended; before, the request for it is under way.
+//   - A storage that restarts has lost all that it had, and sets its fence at once.
+//   - Gates are asked for, never renewed: an expiry is what comes of a renewal that was too late.
+//
+// Two worlds that differ in the positions of the log but not in their order are one, since positions are only
+// compared. Left out are storages that lie about their pins, guests that fail, and attempts beyond the model's
+// bound (the fair ways have none): scripts and seeds have those.
 //
 // Of each world a hash of 64 bits is kept. With N worlds one is overlooked with a chance of N*N/2^65.
 type explorer struct {
@@ -127,7 +138,7 @@ type child struct {
 func (e *explorer) layer(worlds []*world, limit int) (next []*world, _ *found) {
 	const part = 64
 	first := len(e.nodes) - len(worlds)
-	for len(worlds) > 0 {
+	for len(worlds) > 0 && len(e.nodes) < limit {
 		parts := make([]expansion, runtime.GOMAXPROCS(0))
 		var work sync.WaitGroup
 		for i := range parts {
@@ -187,7 +198,11 @@ func (e *explorer) expand(worlds []*world, first int32) (x expansion) {
 const longest = 600
 
 // settle is the second half of invariant D: from every world, once nothing goes wrong any more and everybody
-// gets to act, every job is done, every driver over, and nothing is left on any storage. Two orders are tried.
+// gets to act, every job ends well, every driver ends, and nothing is left on any storage. That is: two fixed
+// fair orders, one the reverse of the other, come to such an end within so many steps. What somebody still holds
+// does not expire on the way, so nobody's progress rests on that. Fairness in general, over all orders, is not
+// searched for cycles.
+//
 // A way that runs into that of another world need not be gone to its end again.
 func (e *explorer) settle(h *hasher, w *world, at int32) *found {
 	for _, order := range []mark{forward, backward} {
@@ -287,6 +302,6 @@ func (s *seen) add(hash uint64, m mark) bool {
 
 // String tells the bounds.
 func (m *model) String() string {
-	return fmt.Sprintf("2 storages, %d buckets, %d jobs of up to %d attempts, %d moves; at most %d lost, %d doubled, %d crashes, %d expiries, %d deadlines",
-		m.buckets, m.jobs, m.attempts, len(m.moves), m.losses, m.doubles, m.crashes, m.expiries, m.deadlines)
+	return fmt.Sprintf("%d storages, %d buckets, %d jobs of up to %d attempts, %d moves; at most %d lost, %d doubled, %d crashes, %d expiries, %d deadlines",
+		m.storages, m.buckets, m.jobs, m.attempts, len(m.moves), m.losses, m.doubles, m.crashes, m.expiries, m.deadlines)
 }

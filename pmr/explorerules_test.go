@@ -60,7 +60,7 @@ func (w *world) covers(j int, mapped []code) {
 		if t.cut != first.cut || c.attempt() != first.code.attempt() || c.job() != j {
 			fault("A: j%d uses %s at cut %d beside %s at cut %d", j+1, c.show(), t.cut, first.code.show(), first.cut)
 		}
-		for _, p := range t.pins() {
+		for _, p := range w.pins(t) {
 			used[p.Bucket]++
 			if o := first.view.Owner(buckets.ID(p.Bucket)); number(o.Storage) != c.storage() || o.Generation != p.Generation {
 				fault("A: %s maps bucket %d, which is %s's at its cut", c.show(), p.Bucket, o.Storage)
@@ -68,7 +68,7 @@ func (w *world) covers(j int, mapped []code) {
 		}
 	}
 	for b, n := range used {
-		if n != 1 {
+		if (n != 1) != (w.m.wanted > 0 && b >= w.m.wanted) {
 			fault("A: attempt %d of j%d uses bucket %d %d times", first.code.attempt(), j+1, b, n)
 		}
 	}
@@ -183,17 +183,20 @@ func (w *world) viewAt(cut uint64) *buckets.View {
 	return table.View()
 }
 
-// pins is what a PMR holds.
-func (t *minted) pins() []api.BucketPin {
+// pins is what a PMR holds: of what its storage owned at the cut that which is wanted.
+func (w *world) pins(t *minted) []api.BucketPin {
 	var list []api.BucketPin
 	for _, b := range t.view.Of(storageID(t.code.storage())) {
+		if w.m.wanted > 0 && int(b) >= w.m.wanted {
+			continue
+		}
 		list = append(list, api.BucketPin{Bucket: uint16(b), Generation: t.view.Owner(b).Generation})
 	}
 	return list
 }
 
 // inPlace reports whether no bucket may come to or leave the PMR's storage: its pin has not ended, or its
-// guests run. There are two storages, and each move is of both.
+// guests run.
 func (t *minted) inPlace() bool {
 	return !t.snapshot && !t.gone && (t.guest == running || t.guest == unstarted && !t.late)
 }

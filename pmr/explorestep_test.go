@@ -292,7 +292,7 @@ func (w *world) perform(a action) {
 		w.jobs[a.i].write()
 	case crashDriver:
 		w.crashed++
-		w.drivers[a.i] = driver{step: over, bucket: w.drivers[a.i].bucket}
+		w.drivers[a.i] = driver{step: over}
 	}
 }
 
@@ -330,7 +330,7 @@ func (w *world) arrive(m msg) {
 		w.pin(m)
 	case pinAnswer:
 		t := w.find(m.pmr)
-		w.router(m.job, 0, pmr.Pinned{Attempt: m.attempt, Storage: storage, Pin: api.PinReply{PMR: id, Storage: storage, Buckets: t.pins(), HasSpace: true}})
+		w.router(m.job, 0, pmr.Pinned{Attempt: m.attempt, Storage: storage, Pin: api.PinReply{PMR: id, Storage: storage, Buckets: w.pins(t), HasSpace: true}})
 	case pinFailure:
 		w.router(m.job, 0, pmr.PinFailed{Attempt: m.attempt, Storage: storage, Err: unanswered()})
 	case mapRequest:
@@ -390,26 +390,25 @@ func (w *world) granted(d, s int) {
 	w.send(msg{kind: gateAnswer, job: d, storage: s, pos: [4]uint64{w.table.Fence(storageID(s))}})
 }
 
-// activate sends the ownership entry of a move: what a driver knows of both fences, and of the bucket's generation.
+// activate sends the ownership entry of a move: the bucket's generation, and the fences of its owner and of the new
+// one as the driver knows them.
 func (w *world) activate(d int) {
-	fences := w.drivers[d].fences
-	if w.order(d)[0] == 1 {
-		fences[0], fences[1] = fences[1], fences[0]
+	from, to := w.drivers[d].fences[0], w.drivers[d].fences[1]
+	if w.order(d)[0] != w.m.owner(w.m.moves[d].bucket) {
+		from, to = to, from
 	}
-	own := w.table.Owner(buckets.ID(w.drivers[d].bucket))
-	if own.Storage == storageID(1) {
-		fences[0], fences[1] = fences[1], fences[0] // now the source's comes first
-	}
-	w.send(msg{kind: activation, job: d, pos: [4]uint64{own.Generation, fences[0], fences[1], uint64(2 - number(own.Storage))}})
+	prev := w.table.Owner(buckets.ID(w.m.moves[d].bucket)).Generation
+	w.send(msg{kind: activation, job: d, pos: [4]uint64{prev, from, to}})
 }
 
 // activated is the point of no return. It is the log that decides; here it is checked that no map-reduce minds.
 func (w *world) activated(m msg) {
-	b := buckets.ID(w.drivers[m.job].bucket)
-	if w.append(buckets.Own{Bucket: b, Prev: m.pos[0], Owner: storageID(int(m.pos[3]) - 1), FenceSrc: m.pos[1], FenceDst: m.pos[2]}) {
+	move := w.m.moves[m.job]
+	own := buckets.Own{Bucket: buckets.ID(move.bucket), Prev: m.pos[0], Owner: storageID(move.to), FenceSrc: m.pos[1], FenceDst: m.pos[2]}
+	if w.append(own) {
 		for _, t := range w.truth {
-			if t.inPlace() {
-				fault("C: bucket %d changes its owner while %s holds buckets in place", b, t.code.show())
+			if t.inPlace() && (t.code.storage() == move.to || t.code.storage() == w.m.owner(move.bucket)) {
+				fault("C: bucket %d changes its owner while %s holds buckets in place", move.bucket, t.code.show())
 			}
 		}
 	}
@@ -425,5 +424,5 @@ func (w *world) leave(d int) {
 			w.send(msg{kind: ungate, job: d, storage: s})
 		}
 	}
-	w.drivers[d] = driver{step: over, bucket: w.drivers[d].bucket}
+	w.drivers[d] = driver{step: over}
 }

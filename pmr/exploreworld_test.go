@@ -21,19 +21,35 @@ const always = time.Hour
 // model is what an exploration is bounded by.
 type model struct {
 	name            string
-	buckets         int // the first half are s1's, the others s2's
+	storages        int // 2 if it is 0
+	buckets         int // in order and in equal parts the storages'
 	jobs            int
-	snapshot        bool     // the last job is one of mode snapshot
-	moves           []uint16 // each by a driver of its own: of bucket 0 to s2, and so on
-	attempts        int      // of each job
-	losses, doubles int      // of messages, in all
-	crashes         int      // of storages, routers and drivers, in all
-	expiries        int      // of pins, output, gates, tickets and routers' voices, in all
-	deadlines       int      // of jobs, in all; a cancel is the same
-	late            bool     // a driver may give up at any time, while its activation is under way
+	wanted          int    // so many of the first buckets by each job; 0 is all
+	snapshot        bool   // the last job is one of mode snapshot
+	moves           []move // each by a driver of its own
+	attempts        int    // of each job
+	losses, doubles int    // of messages, in all
+	crashes         int    // of storages, routers and drivers, in all
+	expiries        int    // of pins, output, gates, tickets and routers' voices, in all
+	deadlines       int    // of jobs, in all; a cancel is the same
+	late            bool   // a driver may give up at any time, while its activation is under way
 	quotas          pmr.Quotas
 	unordered       bool // drivers take the source's gate first: never so but to see what comes of it
-	states          int  // where the search is cut off
+	states          int  // where the search is cut off; 0 is nowhere
+}
+
+// move is of a bucket to another storage.
+type move struct{ bucket, to int }
+
+// owner is who owns a bucket at first.
+func (m *model) owner(bucket int) int { return bucket * m.storages / m.buckets }
+
+// wants are the buckets that each job names.
+func (m *model) wants() (list []buckets.ID) {
+	for b := range m.wanted {
+		list = append(list, buckets.ID(b))
+	}
+	return list
 }
 
 // logEntry is an entry of the log that changes the table.
@@ -102,7 +118,6 @@ type client struct {
 // driver asks for the gates of a move, appends the ownership entry while it holds both, and ends.
 type driver struct {
 	step   step
-	bucket uint16
 	fences [2]uint64 // of the storages whose gates it was granted, in the order in which it asked
 }
 
@@ -204,12 +219,12 @@ func number(id string) int { return int(id[1] - '1') }
 
 // newWorld is the state before the first job has begun.
 func newWorld(m *model) *world {
+	m.storages = max(m.storages, 2)
 	w := &world{m: m}
-	owner := func(b int) string { return storageID(min(2*b/m.buckets, 1)) }
 	for b := range m.buckets {
-		w.append(buckets.Own{Bucket: buckets.ID(b), Owner: owner(b)})
+		w.append(buckets.Own{Bucket: buckets.ID(b), Owner: storageID(m.owner(b))})
 	}
-	for s := range 2 {
+	for s := range m.storages {
 		w.append(buckets.Fence{Storage: storageID(s)})
 		h := &host{machine: w.newStorage(), since: w.log}
 		w.storages = append(w.storages, h)
@@ -218,12 +233,12 @@ func newWorld(m *model) *world {
 	for j := range m.jobs {
 		w.jobs = append(w.jobs, &client{machine: pmr.NewRouter(pmr.RouterConfig{
 			Job: jobID(j), Deadline: always, Attempts: 1 << 30, PinTTL: 5 * time.Second, Seed: uint64(j),
-			Snapshot: m.snapshot && j == m.jobs-1,
+			Snapshot: m.snapshot && j == m.jobs-1, Wanted: m.wants(),
 		})})
 		w.jobs[j].write()
 	}
-	for d, b := range m.moves {
-		w.drivers = append(w.drivers, driver{bucket: b})
+	w.drivers = make([]driver, len(m.moves))
+	for d := range m.moves {
 		w.askGate(d)
 	}
 	w.tidy()
@@ -333,10 +348,11 @@ func (w *world) futileGate(m msg) bool {
 
 // order is the order in which a driver asks for its gates.
 func (w *world) order(d int) [2]int {
-	if w.m.unordered && int(w.drivers[d].bucket)*2 >= w.m.buckets {
-		return [2]int{1, 0}
+	from, to := w.m.owner(w.m.moves[d].bucket), w.m.moves[d].to
+	if w.m.unordered {
+		return [2]int{from, to}
 	}
-	return [2]int{0, 1}
+	return [2]int{min(from, to), max(from, to)}
 }
 
 // asked is the storage whose gate a driver waits for.

@@ -1,7 +1,7 @@
 // Mutants switches off one mechanism of the protocol after the other, and checks that a test notices:
 //
 //	go run ./internal/mutants            # all of them, as make mutants does
-//	go run ./internal/mutants -only fence
+//	go run ./internal/mutants -only fence -show
 //
 // A mutant is a small change of the source as text, which go test gets by its -overlay flag; no file of the
 // tree is written. Its tests must fail with it, and must pass without it. A mutant that survives is a mechanism

@@ -32,6 +32,7 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	only := flags.String("only", "", "try only mutants whose name has this in it")
+	show := flags.Bool("show", false, "print what the tests said")
 	jobs := flags.Int("jobs", runtime.NumCPU(), "how many to try at a time")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -45,7 +46,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	outcomes := try(ctx, root, all, max(1, *jobs))
-	return report(out, all, outcomes)
+	return report(out, all, outcomes, *show)
 }
 
 func moduleRoot(ctx context.Context) (string, error) {
@@ -153,7 +154,7 @@ func mutate(root, dir string, edits []edit) (overlay string, err error) {
 
 // goTest runs tests. A mutant that does not compile, or that runs no test, was not tried.
 func goTest(ctx context.Context, root, pkg, tests, overlay string) outcome {
-	args := []string{"test", "-count=1", "-timeout=100s", "-failfast", "-v", "-run", pattern(tests)}
+	args := []string{"test", "-count=1", "-timeout=100s", "-failfast", "-vet=off", "-v", "-run", pattern(tests)}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
@@ -202,7 +203,7 @@ func firstFailure(output string) string {
 	return name
 }
 
-func report(out io.Writer, all []mutant, outcomes []outcome) error {
+func report(out io.Writer, all []mutant, outcomes []outcome, show bool) error {
 	alive := 0
 	for i, m := range all {
 		o := outcomes[i]
@@ -210,7 +211,7 @@ func report(out io.Writer, all []mutant, outcomes []outcome) error {
 			alive++
 		}
 		fmt.Fprintf(out, "%-9s %-23s %-62s %5.1f s  %s\n", o.verdict, m.name, m.what, o.took.Seconds(), o.by)
-		if o.verdict == broken {
+		if o.verdict == broken || show {
 			fmt.Fprintln(out, o.output)
 		}
 	}

@@ -57,7 +57,7 @@ func answerMutants() []mutant {
 		},
 		{
 			"nothing-surplus", "no bucket is pinned that was not asked for",
-			one(proofGo, "surplus := slices.Sorted(maps.Keys(by))", "surplus := slices.Sorted(maps.Keys(by))[:0]"),
+			one(proofGo, "\"not asked for: \", slices.Sorted(maps.Keys(by))}", "\"not asked for: \", slices.Sorted(maps.Keys(by))[:0]}"),
 			"./pmr", "TestRouterScripts/partial_coverage$",
 		},
 		{
@@ -97,7 +97,7 @@ func moveMutants() []mutant {
 	return []mutant{
 		{
 			"gate-at-zero", "a gate waits until no map-reduce holds buckets in place",
-			one(schedulerGo, " || running > 0 ||", " ||"),
+			one(schedulerGo, " || running > 0 {", " {"),
 			"./pmr", "TestExplore",
 		},
 		{
@@ -122,7 +122,7 @@ func moveMutants() []mutant {
 		},
 		{
 			"ordered-gates", "gates are taken in the order of the storages",
-			one(worldGo, "if w.m.unordered && ", "if "),
+			one(worldGo, "if w.m.unordered {", "if !w.m.unordered {"),
 			"./pmr", "TestExplore",
 		},
 		{
@@ -150,12 +150,12 @@ func fairnessMutants() []mutant {
 		{
 			"pin-quota", "pins in a row are bounded while a gate waits",
 			one(schedulerGo, "s.pins++\n", ""),
-			"./pmr", "TestStorageScripts/pin_quota$",
+			"./pmr", "TestStorageScripts/pin_quota$|TestNeitherSideWaitsForever",
 		},
 		{
 			"gate-quota", "gates in a row are bounded while pins are refused",
 			one(schedulerGo, " && s.passed >= s.quotas.Gates {", " && s.passed < 0 {"),
-			"./pmr", "TestStorageScripts/gate_quota$",
+			"./pmr", "TestStorageScripts/gate_quota$|TestNeitherSideWaitsForever",
 		},
 		{
 			"tickets-by-age", "in the jobs' turn younger ones wait",
@@ -176,8 +176,13 @@ func fairnessMutants() []mutant {
 			"./pmr", "TestStorageScripts/ticket_renewed_by_grant$",
 		},
 		{
+			"second-gate-first", "the second gate of a move comes before others",
+			one(schedulerGo, "i := max(0, slices.IndexFunc(s.waiting, func(g *gate) bool { return g.Second }))", "i := 0"),
+			"./pmr", "TestExplore",
+		},
+		{
 			"second-gate", "the second gate of a move does not wait for tickets",
-			one(schedulerGo, "if !next.Second && s.jobsFirst() {", "if s.jobsFirst() {"),
+			one(schedulerGo, "|| !next.Second && s.jobsFirst() {", "|| s.jobsFirst() {"),
 			"./pmr", "TestExplore",
 		},
 	}
@@ -189,6 +194,11 @@ func nodeMutants() []mutant {
 			"read-your-writes", "a storage has written what lies before a cut when it parks the cut",
 			one("pmr/node/applier.go", "if err := a.write(); err != nil {\n\t\t\treturn err\n\t\t}\n\t\treturn a.park(e.Seq)", "return a.park(e.Seq)"),
 			"./pmr/node", "TestAJobSeesWhatWasAcknowledgedBefore$",
+		},
+		{
+			"unique-id-minted", "a storage mints a new id for each pin request",
+			one("pmr/node/storage.go", "id: newID(), job: req.Job,", "id: s.ID() + req.Job, job: req.Job,"),
+			"./pmr/node", "TestEachPinIsAnother$",
 		},
 		{
 			"one-done", "a job's end is written by compare-and-set",

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -285,7 +286,7 @@ func (s *Storage) Pin(ctx context.Context, req api.PinRequest) (api.PinReply, er
 		return api.PinReply{}, errors.Join(err, claim.Release())
 	}
 	s.pinned[p.id] = p
-	asked := pmr.PinAsked{PMR: p.id, Job: req.Job, Router: req.Router, TTL: ttl, Age: req.Age, Snapshot: req.Mode == api.ModeSnapshot}
+	asked := pmr.PinAsked{PMR: p.id, Job: req.Job, Router: req.Router, TTL: ttl, Age: cmp.Or(req.Age, req.Cut), Snapshot: req.Mode == api.ModeSnapshot}
 	if err := s.step(asked); err != nil {
 		delete(s.pinned, p.id)
 		s.unpin(p)
