@@ -198,7 +198,7 @@ func TestCertificatesThatCannotBeChecked(t *testing.T) {
 	c := h.cut("j1")
 	c.Version++
 	_, err := h.client.CheckCertificate(t.Context(), c)
-	wantCode(t, err, api.CodeBadRequest)
+	wantCode(t, err, api.CodeVersion)
 	c.Version, c.Cluster = 1, "c2"
 	_, err = h.client.CheckCertificate(t.Context(), c)
 	wantCode(t, err, api.CodeClusterDiffer)
@@ -206,7 +206,7 @@ func TestCertificatesThatCannotBeChecked(t *testing.T) {
 		return api.Certificate{Version: api.CertificateVersion + 1}, nil
 	})
 	_, err = h.client.Certificate(t.Context(), "j1")
-	wantCode(t, err, api.CodeBadRequest)
+	wantCode(t, err, api.CodeVersion)
 }
 
 // racing has something happen when the log is first read.

@@ -1,6 +1,7 @@
 package pinion
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"strings"
@@ -27,6 +28,7 @@ func (c *Client) Submit(ctx context.Context, job Job) (id string, err error) {
 	if job.Timeout <= 0 {
 		job.Timeout = defaultTimeout
 	}
+	job.Client = cmp.Or(job.Client, c.user)
 	req := job.request()
 	req.WaitMS, req.MaxBytes, req.TimeoutMS = 0, 0, max(req.TimeoutMS, 1)
 	err = persist(ctx, askAgainFor, func(err error) bool {

@@ -1,6 +1,7 @@
 package pinion
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -32,7 +33,7 @@ type Job struct {
 	Space    string            // default "default"
 	Params   map[string][]byte // for the module
 	Mode     string            // hold (default): no bucket moves during the map; snapshot: they may
-	Client   string            // who asks: clients share the cluster evenly. Those that do not say are one
+	Client   string            // who asks: clients share the cluster evenly; default user@host of this process
 	Buckets  []uint16          // map these alone; empty is all
 	Keys     [][]byte          // map the records of these keys alone
 	// BucketParams are params of single buckets, beside Params and before those of the same name.
@@ -90,6 +91,7 @@ func (c *Client) Run(ctx context.Context, job Job) (*Result, error) {
 		job.Timeout = defaultTimeout
 	}
 	job.Timeout = max(job.Timeout, time.Millisecond)
+	job.Client = cmp.Or(job.Client, c.user)
 	stop, err := c.follow(job)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,9 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
+	"os/user"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +20,9 @@ const DefaultCluster = bus.DefaultCluster
 
 // requestPatience bounds a request whose context has no deadline.
 const requestPatience = 30 * time.Second
+
+// lookWithin is how long a failed request may look whether the cluster is there.
+const lookWithin = 2 * time.Second
 
 // moduleStore is the object store of modules.
 const moduleStore = "MODULES"
@@ -38,6 +44,7 @@ type Config struct {
 // Client is a connection to a cluster. Its methods may be used concurrently.
 type Client struct {
 	conn transport
+	user string // who its jobs are of, if they do not say
 
 	mu       sync.Mutex
 	settings *api.Settings // once they were asked for
@@ -93,13 +100,26 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{conn: natsBus{b}}, nil
+	return &Client{conn: natsBus{b}, user: userName()}, nil
+}
+
+// userName names the user of this process and the host: who shares the cluster with others as one client.
+func userName() string {
+	name, host := "", ""
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	text := name + "@" + host
+	return strings.ToValidUTF8(text[:min(len(text), api.MaxClient)], "?")
 }
 
 // Close ends the connection. Writers that were not closed lose what they hold.
 func (c *Client) Close() { c.conn.Close() }
 
-// request asks a router. Without one, the error tells whether the cluster exists at all.
+// request asks a router. If that fails for want of an answer, the error tells whether the cluster exists at all.
 func (c *Client) request(ctx context.Context, subject string, in, out any) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -107,10 +127,13 @@ func (c *Client) request(ctx context.Context, subject string, in, out any) error
 		defer cancel()
 	}
 	err := c.conn.Request(ctx, subject, in, out)
-	if api.CodeOf(err) != api.CodeUnavailable {
+	if e := api.AsError(err); err == nil || e.Code != api.CodeUnavailable && e.Code != api.CodeInDoubt && !unanswered(err) {
 		return err
 	}
-	if _, logErr := c.conn.openLog(ctx); api.CodeOf(logErr) == api.CodeNoSuchCluster {
+	// Nobody answered, or whoever did could not write. If the server has lost its files, that is what to say.
+	look, done := context.WithTimeout(context.WithoutCancel(ctx), lookWithin)
+	defer done()
+	if _, logErr := c.conn.openLog(look); api.CodeOf(logErr) == api.CodeNoSuchCluster {
 		return logErr
 	}
 	return err

@@ -15,8 +15,8 @@ const CertificateVersion = 1
 // the log that each wanted bucket was read exactly once, as it was at the cut.
 //
 // Digests are SHA-256 in hex. Of one module, the same params and the same records come the same output
-// digest, whichever storages held the records, if the answer does not depend on which they were: for sort
-// none, or a combine function that does not only sum up, it may.
+// digest, whichever storages held the records, unless the module itself makes its answer depend on that: a
+// combine function sees what one storage holds.
 type Certificate struct {
 	Version  int                `json:"version"`
 	Cluster  string             `json:"cluster"` // Settings.ID
@@ -57,11 +57,14 @@ type CertificateRequest struct {
 	Job string `json:"job"`
 }
 
-// Readable refuses a certificate that a newer program has written.
+// Readable refuses a certificate that a newer program has written, with UNKNOWN_VERSION, and what is none.
 func (c Certificate) Readable() error {
-	if c.Version < 1 || c.Version > CertificateVersion {
-		return Errorf(CodeBadRequest, "the certificate of job %.80q has version %d; this program reads %d", c.Job, c.Version, CertificateVersion).
+	switch {
+	case c.Version > CertificateVersion:
+		return Errorf(CodeVersion, "the certificate of job %.80q has version %d; this program reads %d", c.Job, c.Version, CertificateVersion).
 			WithHint("use a newer program")
+	case c.Version < 1:
+		return Errorf(CodeBadRequest, "this is no certificate: it has no version")
 	}
 	return nil
 }

@@ -32,6 +32,9 @@ type BucketParams struct {
 	Params map[string]Bytes `json:"params"`
 }
 
+// MaxClient is the longest name of a client, in bytes.
+const MaxClient = 128
+
 // The modes of a job.
 const (
 	ModeHold     = "hold"

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"context"
 	"errors"
 	"runtime/debug"
 	"strings"
@@ -144,7 +145,8 @@ func (e *endpoint) run(in incoming) (body []byte, err error) {
 		return nil, err
 	}
 	m := Message{Subject: strings.TrimPrefix(in.subject, e.bus.prefix), Format: in.format(), Body: in.body}
-	return e.handler(e.bus.ctx, m)
+	body, err = e.handler(e.bus.ctx, m)
+	return body, HandlerError(e.bus.ctx, e.subject, err)
 }
 
 // recovered ends a panic. It is called by defer.
@@ -202,6 +204,15 @@ func headerText(s string) string {
 func ReplyTooLarge(subject string, size, limit int) *api.Error {
 	return api.Errorf(api.CodeResultTooLarge, "the reply of %s has %d bytes; the NATS server's max_payload is %d", subject, size, limit).
 		WithHint("ask for less at once, or raise max_payload on the server")
+}
+
+// HandlerError is the error reply for what a handler returned. If the bus was closed, a handler that failed since its
+// context ended was not cancelled by anybody: another process may answer.
+func HandlerError(ctx context.Context, subject string, err error) error {
+	if err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || api.CodeOf(err) == api.CodeCanceled) {
+		return api.Errorf(api.CodeUnavailable, "the process that was to answer %s is stopping", subject).WithHint("try again")
+	}
+	return err
 }
 
 // Service is a group of subjects that NATS tools list (`nats micro ls`).

@@ -384,7 +384,8 @@ func (s *subscription) call(ctx context.Context, m bus.Message) (body []byte, er
 			err = api.Errorf(api.CodeInternal, "the handler of %s panicked: %v", s.pattern, r)
 		}
 	}()
-	return s.handler(ctx, m)
+	body, err = s.handler(ctx, m)
+	return body, bus.HandlerError(ctx, s.pattern, err)
 }
 
 // reply sends errors through their encoding, as the wire does.

@@ -231,16 +231,19 @@ func coded(ctx context.Context, what string) error {
 
 // matches reports whether a subject falls under a pattern with the wildcards * and >.
 func matches(pattern, subject string) bool {
-	p, s := strings.Split(pattern, "."), strings.Split(subject, ".")
-	for i, word := range p {
+	for {
+		p, restOfPattern, moreOfPattern := strings.Cut(pattern, ".")
+		s, restOfSubject, moreOfSubject := strings.Cut(subject, ".")
 		switch {
-		case word == ">":
-			return len(s) > i
-		case i >= len(s) || word != "*" && word != s[i]:
+		case p == ">":
+			return true
+		case p != "*" && p != s || moreOfPattern != moreOfSubject:
 			return false
+		case !moreOfPattern:
+			return true
 		}
+		pattern, subject = restOfPattern, restOfSubject
 	}
-	return len(p) == len(s)
 }
 
 // matchesAny is matches for filters, of which none is all.

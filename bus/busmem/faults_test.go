@@ -301,3 +301,114 @@ func TestTimesToLiveInABubble(t *testing.T) {
 		}
 	})
 }
+
+// TestATagFollowsARequest to its handler and to the fault of its reply.
+func TestATagFollowsARequest(t *testing.T) {
+	bubble(t, func(t *testing.T, c *Cluster, router, storage *Bus) {
+		var seen []string
+		if _, err := bus.Handle(storage, "storage.s1.pin", "", func(ctx context.Context, m api.PinRequest) (api.PinReply, error) {
+			seen = append(seen, TagOf(ctx))
+			return api.PinReply{}, api.Errorf(api.CodeNoCut, "no cut")
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var reply Call
+		c.SetFaults(Faults{
+			Request: func(Call) Fault { return Fault{Tag: "#7", Duplicate: true, Delay: time.Second} },
+			Reply:   func(m Call) Fault { reply = m; return Fault{} },
+		})
+		start := time.Now()
+		code(t, router.Request(context.Background(), "storage.s1.pin", api.PinRequest{Job: "j"}, nil), api.CodeNoCut)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("answered after %v", took)
+		}
+		time.Sleep(time.Second) // the second one
+		synctest.Wait()
+		var asked api.PinRequest
+		if err := api.Decode(reply.Asked, &asked, api.Strict); err != nil || asked.Job != "j" {
+			t.Errorf("asked %+v, %v", asked, err)
+		}
+		if len(seen) != 2 || seen[0] != "#7" || seen[1] != "#7" || reply.Tag != "#7" || reply.Code != api.CodeNoCut || reply.From != "s1" {
+			t.Errorf("handlers saw %q, the reply was %+v", seen, reply)
+		}
+	})
+}
+
+// TestAClosedBusSaysSo: a handler that ends because its bus closes was cancelled by nobody.
+func TestAClosedBusSaysSo(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *Cluster, router, storage *Bus) {
+		started := make(chan struct{})
+		if _, err := bus.Handle(storage, "storage.s1.pin", "", func(ctx context.Context, _ api.PinRequest) (api.PinReply, error) {
+			close(started)
+			<-ctx.Done()
+			return api.PinReply{}, ctx.Err()
+		}); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			<-started
+			storage.Close()
+		}()
+		code(t, router.Request(context.Background(), "storage.s1.pin", api.PinRequest{}, nil), api.CodeUnavailable)
+	})
+}
+
+// TestConsumersTakeTurns: a queue's messages go to those that wait, first come first served; one that is cut off
+// keeps its place in the line.
+func TestConsumersTakeTurns(t *testing.T) {
+	bubble(t, func(t *testing.T, c *Cluster, router, storage *Bus) {
+		ctx := context.Background()
+		got := make(chan string, 10)
+		open := func(b *Bus) *Queue {
+			q, err := b.Queue(ctx, "jobs", true, bus.QueueConfig{MaxAckPending: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return q
+		}
+		consume := func(q *Queue, name string) (stop func()) {
+			ctx, cancel := context.WithCancel(ctx)
+			ended := make(chan struct{})
+			go func() {
+				_ = q.Consume(ctx, func(ctx context.Context, m bus.QueueMessage) {
+					got <- name + " " + string(m.Body)
+					_ = m.Ack(ctx)
+				})
+				close(ended)
+			}()
+			synctest.Wait()
+			return func() { cancel(); <-ended }
+		}
+		first, second := open(router), open(storage)
+		stopFirst := consume(first, "first")
+		stopSecond := consume(second, "second")
+		expect := func(body, want string) {
+			t.Helper()
+			if err := first.Publish(ctx, []byte(body), ""); err != nil {
+				t.Fatal(err)
+			}
+			if took := <-got; took != want+" "+body {
+				t.Errorf("%s was taken by %q, want %s", body, took, want)
+			}
+			synctest.Wait()
+		}
+		for _, body := range []string{"a", "c"} {
+			expect(body, "first")
+			expect(body+"'", "second")
+		}
+		c.Cut("router")
+		synctest.Wait()
+		if err := second.Publish(ctx, []byte("d"), ""); err != nil {
+			t.Fatal(err)
+		}
+		if took := <-got; took != "second d" {
+			t.Errorf("beside a consumer that is cut off: %q", took)
+		}
+		c.Heal("router")
+		synctest.Wait()
+		expect("e", "first")
+		stopSecond()
+		expect("f", "first")
+		stopFirst()
+	})
+}

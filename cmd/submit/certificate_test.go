@@ -35,6 +35,7 @@ func (r *router) certify() *api.Certificate {
 		digest.Add(row)
 	}
 	cert.Rows, cert.Output = digest.Rows(), digest.Sum()
+	serve(r, "job.get", func(req api.JobName) (api.JobInfo, error) { return api.JobInfo{Job: req.Job, State: api.JobDone}, nil })
 	serve(r, "job.certificate", func(req api.CertificateRequest) (api.Certificate, error) {
 		if req.Job != "j1" {
 			return api.Certificate{}, api.Errorf(api.CodeUnknownJob, "no router knows a job %q", req.Job)

@@ -141,7 +141,7 @@ func (s *session) waitForJob(ctx context.Context, id string) error {
 		return err
 	}
 	defer done()
-	if _, err := client.Job(ctx, id); err != nil { // an id that is not known is told at once, with a suggestion
+	if _, err := client.Job(ctx, id); api.CodeOf(err) == api.CodeUnknownJob { // it suggests another; Wait does not
 		return err
 	}
 	settings, err := client.Settings(ctx)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -82,7 +83,7 @@ func (r *router) page(job, cursor string) (api.JobReply, error) {
 		return api.JobReply{}, r.failed
 	}
 	var from int
-	if _, err := fmt.Sscan(cursor, &from); err != nil {
+	if _, err := fmt.Sscan(cmp.Or(cursor, "0"), &from); err != nil {
 		return api.JobReply{}, err
 	}
 	reply := api.JobReply{Job: job, Status: api.JobDone, Rows: r.rows[from:min(from+2, len(r.rows))], Stats: &api.JobStats{

@@ -11,16 +11,22 @@ import (
 // tellPlace is how often a job that waits tells its place.
 const tellPlace = 2 * time.Second
 
-// awaitTurn waits until the job may run: its time passes, and it can be cancelled. It returns what ends the job
-// if it may not run, and else nil.
+// awaitTurn waits until the job may run: its time passes, unless it is durable, and it can be cancelled. It returns
+// what ends the job if it may not run, and else nil.
 func (j *job) awaitTurn(ctx context.Context) pmr.Event {
 	select {
 	case <-j.applicant.admitted:
 		return nil
 	default:
 	}
-	over := time.NewTimer(j.timeout - time.Since(j.began))
-	defer over.Stop()
+	var over <-chan time.Time
+	if j.durable {
+		defer j.restartClock() // its time begins when it runs
+	} else {
+		patience := time.NewTimer(j.timeout - time.Since(j.began))
+		defer patience.Stop()
+		over = patience.C
+	}
 	ticker := time.NewTicker(tellPlace)
 	defer ticker.Stop()
 	for {
@@ -29,7 +35,7 @@ func (j *job) awaitTurn(ctx context.Context) pmr.Event {
 		case <-j.applicant.admitted:
 			return nil
 		case <-ticker.C:
-		case <-over.C:
+		case <-over:
 			place, most := j.r.place(j)
 			return pmr.Canceled{Err: api.Errorf(api.CodeTimeout, "the job's time was over while it waited for its turn, as number %d; the router runs %d at once", place, most).
 				WithHint("a longer time: --timeout; or fewer jobs at once, or another router")}
@@ -39,10 +45,17 @@ func (j *job) awaitTurn(ctx context.Context) pmr.Event {
 	}
 }
 
+// restartClock has the job begin now.
+func (j *job) restartClock() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.began = time.Now()
+}
+
 // publishPlace tells whoever subscribed to the job's events how many jobs come before it.
 func (j *job) publishPlace() {
 	place, _ := j.r.place(j)
-	j.announce(api.JobProgress{Job: j.id, Phase: string(api.JobQueued), Place: place})
+	j.announce(api.JobProgress{Job: j.id, Phase: string(api.JobQueued), Place: place, Take: j.take})
 }
 
 // place is a job's place in the queue, and how many run at once.

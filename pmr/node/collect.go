@@ -140,7 +140,9 @@ func (j *job) runReduce(ctx context.Context, function string, pairs, out *reduce
 		return err
 	}
 	defer program.Close()
-	p := j.r.cfg.Workers.place()
+	j.r.cfg.Workers.admit(true)
+	defer j.r.cfg.Workers.dismiss()
+	p := j.r.cfg.Workers.place(owner{j.req.Client, j.id})
 	if err := p.take(ctx); err != nil {
 		return mapError(ctx, noPlace(ctx, j.r.cfg.Workers.Size()))
 	}
@@ -150,7 +152,7 @@ func (j *job) runReduce(ctx context.Context, function string, pairs, out *reduce
 		return mapError(ctx, err)
 	}
 	defer guest.Close()
-	figures, err := group(ctx, guest, function, pairs, out)
+	figures, err := group(ctx, guest, p, function, pairs, out)
 	if err != nil {
 		return mapError(ctx, err)
 	}

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
@@ -33,21 +34,26 @@ func (r *Router) Submit(ctx context.Context, req api.JobRequest) (api.JobState, 
 	if err != nil {
 		return api.JobState{}, err
 	}
-	_, err = r.ports.Jobs.Create(ctx, prefixJob+id, body)
+	revision, err := r.ports.Jobs.Create(ctx, prefixJob+id, body)
 	if api.CodeOf(err) == api.CodeNameTaken {
-		if rec, err = r.submittedBefore(ctx, rec); err != nil || rec.State != api.JobQueued {
+		if rec, revision, err = r.submittedBefore(ctx, rec); err != nil || rec.State != api.JobQueued {
 			return api.JobState{Job: id, State: rec.State, Over: rec.State.Over()}, err
 		}
 	}
 	// Whoever submitted it and died here may do so again; else a sweep finds it.
 	if err == nil {
-		err = r.ports.JobQueue.Publish(ctx, api.QueuedJob{Job: id}, id)
+		err = r.queue(ctx, id, revision)
 	}
 	if err != nil {
 		return api.JobState{}, err
 	}
 	r.tellJob(api.JobProgress{Job: id, Phase: "queued", Of: r.cfg.Settings.Buckets})
 	return api.JobState{Job: id, State: api.JobQueued}, nil
+}
+
+// queue hands a job to whichever router has room: once for a revision of its record, which is that of a queued job.
+func (r *Router) queue(ctx context.Context, id string, revision uint64) error {
+	return r.ports.JobQueue.Publish(ctx, api.QueuedJob{Job: id}, fmt.Sprintf("%s.%d", id, revision))
 }
 
 // newRecord checks a request and makes the record of its job.
@@ -80,17 +86,17 @@ func (r *Router) newRecord(ctx context.Context, id string, req api.JobRequest) (
 }
 
 // submittedBefore returns the record of a job that was submitted with the same id.
-func (r *Router) submittedBefore(ctx context.Context, mine api.JobRecord) (api.JobRecord, error) {
+func (r *Router) submittedBefore(ctx context.Context, mine api.JobRecord) (api.JobRecord, uint64, error) {
 	found, revision, err := r.record(ctx, mine.Job)
 	switch {
 	case err != nil:
-		return found, err
+		return found, 0, err
 	case revision == 0:
-		return found, api.Errorf(api.CodeBusy, "job %s has just been dropped from the history", mine.Job).WithHint("submit it again")
-	case !found.Durable || found.Asked != mine.Asked:
-		return found, api.Errorf(api.CodeNameTaken, "there is another job %s", mine.Job).WithHint("choose another id, or leave it away to have one made").With("job", mine.Job)
+		return found, 0, api.Errorf(api.CodeBusy, "job %s has just been dropped from the history", mine.Job).WithHint("submit it again")
+	case found.Asked != mine.Asked: // that of a job of job.run is empty
+		return found, 0, api.Errorf(api.CodeNameTaken, "there is another job %s", mine.Job).WithHint("choose another id, or leave it away to have one made").With("job", mine.Job)
 	}
-	return found, nil
+	return found, revision, nil
 }
 
 // tellJob publishes an event of a job.

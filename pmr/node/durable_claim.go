@@ -23,10 +23,9 @@ func (r *Router) runClaimed(ctx context.Context, req api.JobRequest) (api.JobRep
 	}
 	wait := waitFor(req, j.timeout)
 	claim := api.JobRecord{Version: recordVersion, Job: req.Job, State: api.JobRunning, Router: r.ID(), Take: 1}
-	revision, err := r.writeClaim(ctx, claim, 0, j.timeout+DefaultRetention)
-	for tries := 0; ; tries++ {
-		switch code := api.CodeOf(err); {
-		case err == nil:
+	for at := uint64(0); ; {
+		revision, err := r.writeClaim(ctx, claim, at, j.timeout+DefaultRetention)
+		if err == nil {
 			j.first = (claim.Take - 1) * attemptsPerTake
 			j.machine = j.newMachine()
 			started, err := r.begin(j)
@@ -35,29 +34,22 @@ func (r *Router) runClaimed(ctx context.Context, req api.JobRequest) (api.JobRep
 				return api.JobReply{}, err
 			}
 			return r.await(ctx, started, wait, 0, req.MaxBytes)
-		case code != api.CodeNameTaken && code != api.CodeBusy:
+		}
+		if code := api.CodeOf(err); code != api.CodeNameTaken && code != api.CodeBusy {
 			return api.JobReply{}, err
 		}
-		found, at, err2 := r.record(ctx, req.Job)
-		if err2 != nil {
-			return api.JobReply{}, err2
+		var found api.JobRecord
+		if found, at, err = r.record(ctx, req.Job); err != nil {
+			return api.JobReply{}, err
 		}
-		if at == 0 { // it has just gone away
-			revision, err = r.writeClaim(ctx, claim, 0, j.timeout+DefaultRetention)
-			continue
+		if at == 0 {
+			continue // it has just gone away
 		}
-		reply, joined, err2 := r.join(ctx, found, req, wait)
-		if joined || err2 != nil {
-			return reply, err2
-		}
-		if found.Router != r.ID() && tries < claimTries && r.isMember(ctx, found.Router) {
-			if err := sleep(ctx, claimPause); err != nil {
-				return api.JobReply{}, api.AsError(err)
-			}
-			continue
+		reply, joined, err := r.join(ctx, found, req, wait)
+		if joined || err != nil {
+			return reply, err
 		}
 		claim.Take = found.Take + 1
-		revision, err = r.writeClaim(ctx, claim, at, j.timeout+DefaultRetention)
 	}
 }
 
@@ -90,26 +82,41 @@ func (r *Router) giveUpClaim(ctx context.Context, claim api.JobRecord, revision 
 
 // join answers from the job that has the id. joined is false if nobody has it in hand.
 func (r *Router) join(ctx context.Context, rec api.JobRecord, req api.JobRequest, wait time.Duration) (reply api.JobReply, joined bool, err error) {
-	switch {
-	case rec.Durable:
+	if rec.Durable {
 		reply, err = r.durableResult(ctx, req.Job, wait, 0, req.MaxBytes)
 		return reply, true, err
-	case rec.Router == r.ID():
-		if j := r.job(req.Job); j != nil {
-			reply, err = r.await(ctx, j, wait, 0, req.MaxBytes)
+	}
+	if rec.Router == r.ID() {
+		j := r.job(req.Job)
+		if j == nil {
+			return reply, false, nil
+		}
+		reply, err = r.await(ctx, j, wait, 0, req.MaxBytes)
+		return reply, true, err
+	}
+	if rec.Router == "" {
+		return reply, false, nil
+	}
+	for tries := 0; ; tries++ { // it may have claimed the id and not begun yet
+		reply, err = r.joinAt(ctx, rec.Router, req, wait)
+		if code := api.CodeOf(err); code != api.CodeUnknownJob && code != api.CodeUnavailable {
 			return reply, true, err
 		}
-		return reply, false, nil
-	case rec.Router == "":
-		return reply, false, nil
+		if tries == claimTries || !r.isMember(ctx, rec.Router) {
+			return api.JobReply{}, false, nil
+		}
+		if err := sleep(ctx, claimPause); err != nil {
+			return api.JobReply{}, false, err
+		}
 	}
-	asked, done := context.WithTimeout(ctx, wait+answerWithin)
+}
+
+func (r *Router) joinAt(ctx context.Context, router string, req api.JobRequest, wait time.Duration) (reply api.JobReply, err error) {
+	ctx, done := context.WithTimeout(ctx, wait+answerWithin)
 	defer done()
-	err = r.ports.Peers.Request(asked, "router."+rec.Router+".result", api.ResultRequest{Job: req.Job, MaxBytes: req.MaxBytes, WaitMS: wait.Milliseconds()}, &reply)
-	if code := api.CodeOf(err); code == api.CodeUnknownJob || code == api.CodeUnavailable {
-		return api.JobReply{}, false, nil
-	}
-	return reply, true, err
+	asked := api.ResultRequest{Job: req.Job, MaxBytes: req.MaxBytes, WaitMS: wait.Milliseconds()}
+	err = r.ports.Peers.Request(ctx, "router."+router+".result", asked, &reply)
+	return reply, err
 }
 
 // isMember reports whether a router of that name is alive, as far as the members' entries tell.

@@ -247,7 +247,7 @@ func (r *Router) awaitRecord(ctx context.Context, id string, wait time.Duration)
 		}
 		timer.Stop()
 		if ctx.Err() != nil {
-			return rec, api.AsError(ctx.Err())
+			return rec, ctx.Err()
 		}
 	}
 }

@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 
 const (
 	keyHistory   = "lease.history" // of KV STATE: one router sweeps
-	sweepEvery   = 30 * time.Second
+	sweepEvery   = time.Minute
 	sweepLease   = 3 * sweepEvery
 	queueAgain   = 5 * time.Minute // after which a queued job that nobody took may have been lost by the queue
 	mostRecorded = 10_000          // durable jobs that are over and remembered
@@ -144,7 +143,7 @@ func (h *historian) queueIdle(ctx context.Context) error {
 			}
 		}
 		h.r.logger.Warn("nobody has taken a job for long; it is queued again", "job", id, "waited", time.Since(seen.since).Round(time.Second))
-		if err := h.r.ports.JobQueue.Publish(ctx, api.QueuedJob{Job: id}, fmt.Sprintf("%s.%d", id, revision)); err != nil {
+		if err := h.r.queue(ctx, id, revision); err != nil {
 			return err
 		}
 		seen.revision, seen.queued = revision, true

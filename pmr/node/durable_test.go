@@ -311,13 +311,18 @@ func TestAJobIsDoneOnceThoughTwoRoutersRanIt(t *testing.T) {
 		told := c.follow("j")
 		c.submitted("j")
 		c.reach(first)
+		var early api.JobReply // it is over, but nobody has written so
+		c.must(c.request("job.result", api.ResultRequest{Job: "j", WaitMS: 100}, &early))
+		if early.Status != api.JobRunning || len(early.Rows) > 0 {
+			t.Errorf("before it is done: %+v", early)
+		}
 		c.startRouter("r2", 2)
 		info := c.awaitState("j", api.JobDone)
 		if info.Take != 2 || peerOf(info.Router) != "r2" {
 			t.Errorf("done by %+v", info)
 		}
 		close(first.open)
-		time.Sleep(time.Minute)
+		time.Sleep(5 * time.Second) // no sweep comes in this time
 		if later := c.info("j"); later.Router != info.Router || later.EndedMS != info.EndedMS {
 			t.Errorf("it became %+v", later)
 		}

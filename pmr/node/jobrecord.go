@@ -58,9 +58,9 @@ func (r *Router) replace(ctx context.Context, rec api.JobRecord, revision uint64
 	return r.ports.Jobs.Update(ctx, prefixJob+rec.Job, body, revision)
 }
 
-// fingerprint tells requests apart. What only concerns the answer does not count.
+// fingerprint tells requests apart. Who asks, and how the answer comes, does not count.
 func fingerprint(req api.JobRequest) (string, error) {
-	req.Job, req.WaitMS, req.MaxBytes = "", 0, 0
+	req.Job, req.Client, req.WaitMS, req.MaxBytes = "", "", 0, 0
 	text, err := api.Encode(api.JSON, req) // sorts the names of params
 	if err != nil {
 		return "", err

@@ -77,7 +77,7 @@ func TestFingerprint(t *testing.T) {
 	}
 	req := api.JobRequest{Module: "m", Params: map[string]api.Bytes{"a": api.Bytes("1"), "b": api.Bytes("\xff"), "c": api.Bytes("3")}}
 	same := req
-	same.Job, same.WaitMS, same.MaxBytes = "j", 5, 6
+	same.Job, same.Client, same.WaitMS, same.MaxBytes = "j", "shop", 5, 6
 	other := req
 	other.Limit = 1
 	for range 20 {
@@ -98,8 +98,14 @@ func TestKeepsResult(t *testing.T) {
 		take int
 		want bool
 	}{
-		{done, 2, true}, {done, 1, false}, {done, 3, false}, {running, 2, true}, {running, 1, false}, {running, 3, true},
-		{api.JobRecord{}, 1, false}, {api.JobRecord{State: api.JobFailed, Take: 1}, 1, false},
+		{done, 2, true},
+		{done, 1, false},
+		{done, 3, false},
+		{running, 2, true},
+		{running, 1, false},
+		{running, 3, true},
+		{api.JobRecord{}, 1, false},
+		{api.JobRecord{State: api.JobFailed, Take: 1}, 1, false},
 	} {
 		if got := keepsResult(tc.rec, "j", tc.take); got != tc.want {
 			t.Errorf("%+v keeps the result of take %d: %v", tc.rec, tc.take, got)

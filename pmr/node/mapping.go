@@ -167,7 +167,11 @@ type mapping struct {
 	skipped  []api.SkippedRecord
 	failed   error
 	stop     context.CancelFunc
-	opened   bool // the program was asked for
+	opened   bool            // the program was asked for
+	tables   []*reduce.Table // of the workers
+
+	collected reduce.Reducer // of the tables
+	crew      sync.WaitGroup // the workers
 }
 
 // open makes an instance of the job's module that runs in a place. The first time the module is loaded and
@@ -253,21 +257,19 @@ func (m *mapping) aggregate(ctx context.Context, end *api.MapEnd) ([]byte, error
 	}
 	ctx, m.stop = context.WithCancel(ctx)
 	defer m.stop()
-	tables := make([]*reduce.Table, min(m.workers.Size(), max(1, len(m.p.buckets))))
-	var workers sync.WaitGroup
-	for i := range tables {
-		tables[i] = reduce.NewTable(collected, m.memory)
-		workers.Go(func() { m.work(ctx, tables[i]) })
+	m.collected = collected
+	for range m.workers.Size() {
+		m.widen(ctx)
 	}
-	workers.Wait()
+	m.crew.Wait()
 	if m.failed != nil {
 		return nil, m.failed
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	all := tables[0]
-	for _, t := range tables[1:] {
+	all := m.tables[0]
+	for _, t := range m.tables[1:] {
 		if err := all.Merge(t); err != nil {
 			return nil, err
 		}
@@ -285,7 +287,9 @@ func (m *mapping) aggregate(ctx context.Context, end *api.MapEnd) ([]byte, error
 func (m *mapping) combine(ctx context.Context, pairs *reduce.Table, reducer reduce.Reducer) (*reduce.Table, error) {
 	out := reduce.NewTable(reducer, m.memory)
 	out.StartBucket(m.p.buckets[0]) // combine has no bucket; this one is no other storage's
-	p := m.workers.place()
+	m.workers.admit(true)
+	defer m.workers.dismiss()
+	p := m.workers.place(m.owner())
 	if err := p.take(ctx); err != nil {
 		return nil, noPlace(ctx, m.workers.Size())
 	}
@@ -295,23 +299,42 @@ func (m *mapping) combine(ctx context.Context, pairs *reduce.Table, reducer redu
 		return nil, err
 	}
 	defer guest.Close()
-	figures, err := group(ctx, guest, m.req.Combine, pairs, out)
+	figures, err := group(ctx, guest, p, m.req.Combine, pairs, out)
 	m.count(figures)
 	return out, err
 }
 
 // group runs a combine or reduce function over the pairs of a table.
-func group(ctx context.Context, guest Guest, function string, pairs *reduce.Table, out Sink) (Figures, error) {
+func group(ctx context.Context, guest Guest, p *place, function string, pairs *reduce.Table, out Sink) (Figures, error) {
 	groups, err := pairs.Grouped()
 	if err != nil {
 		return Figures{}, err
 	}
-	return guest.Group(ctx, function, groups, out)
+	return guest.Group(ctx, function, batches{groups, p}, out)
+}
+
+// owner is for whom the map's guests run.
+func (m *mapping) owner() owner { return owner{m.req.Client, m.req.Job} }
+
+// widen starts one more worker, if there is work for it and there are not too many guests; the first in any case.
+func (m *mapping) widen(ctx context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := len(m.tables)
+	if n == m.workers.Size() || n > 0 && max(n, int(m.next.Load())+1) >= len(m.p.buckets) || !m.workers.admit(n == 0) {
+		return
+	}
+	table := reduce.NewTable(m.collected, m.memory)
+	m.tables = append(m.tables, table)
+	m.crew.Go(func() {
+		defer m.workers.dismiss()
+		m.work(ctx, table)
+	})
 }
 
 // work takes buckets in turn until none is left or somebody has failed.
 func (m *mapping) work(ctx context.Context, table *reduce.Table) {
-	w := &worker{m: m, table: table, place: m.workers.place()}
+	w := &worker{m: m, table: table, place: m.workers.place(m.owner())}
 	err := w.run(ctx)
 	w.closeGuest()
 	w.place.leave()

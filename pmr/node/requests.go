@@ -133,6 +133,8 @@ func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
 		return api.Errorf(api.CodeBadRequest, "max_skip is %d, but on_error is not skip", req.MaxSkip)
 	case req.MaxSkip < 0 || req.MaxSkip > mostSkipped:
 		return api.Errorf(api.CodeBadRequest, "max_skip is %d; it must be 1 to %d", req.MaxSkip, mostSkipped)
+	case len(req.Client) > api.MaxClient:
+		return api.Errorf(api.CodeBadRequest, "the name of the client has %d bytes; it may have %d", len(req.Client), api.MaxClient)
 	case req.Limit < 0 || req.WaitMS < 0 || req.MaxBytes < 0:
 		return api.Errorf(api.CodeBadRequest, "limit, wait_ms and max_bytes may not be negative")
 	}
@@ -217,7 +219,7 @@ func (r *Router) await(ctx context.Context, j *job, wait time.Duration, page, ma
 	case <-timer.C:
 		return api.JobReply{Job: j.id, Status: api.JobRunning, Rows: []api.Row{}, Next: r.cursor(0)}, nil
 	case <-ctx.Done():
-		return api.JobReply{}, api.AsError(ctx.Err())
+		return api.JobReply{}, ctx.Err()
 	}
 	return j.page(page, maxBytes)
 }
@@ -331,9 +333,6 @@ func (r *Router) Result(ctx context.Context, req api.ResultRequest) (api.JobRepl
 		err = r.elsewhere(ctx, req.Job, "result", wait, req, &reply)
 	default:
 		return r.OwnResult(ctx, req)
-	}
-	if err != nil && ctx.Err() != nil { // the job was not cancelled, this router is stopping
-		err = api.Errorf(api.CodeUnavailable, "this router is stopping").WithHint("try again")
 	}
 	return reply, err
 }

@@ -145,9 +145,14 @@ func (r *Router) Mapped(_ context.Context, end api.MapEnd) (api.Empty, error) {
 	return api.Empty{}, nil
 }
 
-// release has a storage give a PMR up.
+// releaseFor is how long a storage is asked to give a PMR up: NATS may be away meanwhile.
+const releaseFor = 15 * time.Second
+
+// release has a storage give a PMR up. A router that stops asks once more. What cannot be released ends by itself: a
+// pin and kept output expire, and a map ends with its job's time.
 func (r *Router) release(storage, id string) {
-	for range 3 {
+	began := time.Now()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		within := answerWithin
 		if r.allJobs.Err() != nil {
 			within = time.Second // the router stops
@@ -155,11 +160,10 @@ func (r *Router) release(storage, id string) {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		err := r.ports.Peers.Request(ctx, "storage."+storage+".release", api.PMRRequest{PMR: id}, &api.Empty{})
 		cancel()
-		if err == nil || r.allJobs.Err() != nil {
+		if err == nil || time.Since(began) > releaseFor || sleep(r.allJobs, pause) != nil {
 			return
 		}
 	}
-	// What cannot be released ends by itself: a pin and kept output expire, and a map ends with its job's time.
 }
 
 // Progress takes a storage's progress.

@@ -15,6 +15,7 @@ type source struct {
 	skip     []uint64  // numbers of the records to leave out, ascending
 	single   uint64    // from this record on a batch has one record
 	progress *progress // counts what is read; may be nil
+	place    *place    // of the guest that reads; may be nil
 
 	buffer []byte // rest is a part of it
 	rest   []byte // frames that were read and not given yet
@@ -46,6 +47,9 @@ func (s *source) peek() (empty bool, err error) {
 // Fill is buckets.Cursor's.
 func (s *source) Fill(dst []byte, limit int) (out []byte, n int, err error) {
 	start := len(dst)
+	if s.place != nil {
+		s.place.begin()
+	}
 	if len(s.skip) > 0 {
 		if err := s.leaveOut(); err != nil {
 			return dst, 0, err

@@ -24,6 +24,7 @@ type worker struct {
 
 func (w *worker) run(ctx context.Context) error {
 	for {
+		w.m.widen(ctx)
 		i := int(w.m.next.Add(1)) - 1
 		if i >= len(w.m.p.buckets) {
 			return nil
@@ -79,6 +80,7 @@ func (w *worker) bucket(ctx context.Context, b buckets.ID) error {
 	}
 	in, err := w.mapInto(ctx, b, nil, w.table)
 	if err != nil && w.m.req.Module != "" && ctx.Err() == nil && userFault(err) {
+		w.closeGuest()
 		_, err = w.locate(ctx, b, in, err)
 	}
 	return err
@@ -92,7 +94,7 @@ func (w *worker) mapInto(ctx context.Context, b buckets.ID, skip []uint64, table
 		return nil, err
 	}
 	in := newSource(cursor, skip)
-	in.progress = &w.m.p.progress
+	in.progress, in.place = &w.m.p.progress, w.place
 	empty, err := in.peek()
 	if err == nil && !empty {
 		table.StartBucket(b)
@@ -105,7 +107,7 @@ func (w *worker) mapInto(ctx context.Context, b buckets.ID, skip []uint64, table
 // mapBucket runs the job's function over a bucket, or passes its records through.
 func (w *worker) mapBucket(ctx context.Context, b buckets.ID, in *source, out Sink) error {
 	if w.m.req.Module == "" {
-		return passThrough(ctx, in, out)
+		return passThrough(ctx, w.place, in, out)
 	}
 	if w.guest == nil {
 		guest, err := w.m.open(ctx, w.place)
@@ -191,7 +193,7 @@ func (w *worker) again(ctx context.Context, b buckets.ID, skip []uint64, single 
 		return nil, err
 	}
 	in := newSource(cursor, skip)
-	in.single = single
+	in.single, in.place = single, w.place
 	scratch := reduce.NewTable(w.table.Reducer(), w.m.memory)
 	scratch.StartBucket(b)
 	if _, err = in.peek(); err == nil {
@@ -203,7 +205,7 @@ func (w *worker) again(ctx context.Context, b buckets.ID, skip []uint64, single 
 // passBatch is the size of the batches that a job without a module reads.
 const passBatch = 64 << 10
 
-func passThrough(ctx context.Context, in Source, out Sink) error {
+func passThrough(ctx context.Context, p *place, in Source, out Sink) error {
 	var batch []byte
 	for {
 		var n int
@@ -213,6 +215,9 @@ func passThrough(ctx context.Context, in Source, out Sink) error {
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if err := p.yield(ctx); err != nil {
+			return err
 		}
 		for rest := batch; len(rest) > 0; {
 			f, tail, err := buckets.CutFrame(rest)

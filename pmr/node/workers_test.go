@@ -3,9 +3,11 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,7 +33,7 @@ func TestALoopingGuestTakesItsShare(t *testing.T) {
 		const good, work = 8, 100 * time.Millisecond
 		w := NewWorkers(1)
 		ctx, cancel := context.WithCancel(t.Context())
-		looping := w.place()
+		looping := w.place(owner{})
 		looped := make(chan error)
 		began := time.Now()
 		go func() {
@@ -46,7 +48,7 @@ func TestALoopingGuestTakesItsShare(t *testing.T) {
 		var jobs sync.WaitGroup
 		for range good {
 			jobs.Go(func() {
-				p := w.place()
+				p := w.place(owner{})
 				if err := p.take(ctx); err != nil {
 					t.Error(err)
 				}
@@ -69,19 +71,181 @@ func TestALoopingGuestTakesItsShare(t *testing.T) {
 	})
 }
 
+// goodJobs runs jobs of six guests, so many at once, each some time after the one before, and returns how many are done
+// in five seconds.
+func goodJobs(t *testing.T, w *Workers, at time.Duration) int {
+	const clients, guests, work = 8, 6, 12 * time.Millisecond
+	until := time.Now().Add(5 * time.Second)
+	done := make([]int, clients)
+	var all sync.WaitGroup
+	for i := range done {
+		all.Go(func() {
+			for n := 0; time.Now().Before(until); n++ {
+				var job sync.WaitGroup
+				for range guests {
+					job.Go(func() {
+						p := w.place(owner{job: fmt.Sprint(i, n)})
+						if err := p.take(t.Context()); err != nil {
+							t.Error(err)
+						}
+						if err := guestOf(t.Context(), p, work, time.Millisecond); err != nil {
+							t.Error(err)
+						}
+						p.leave()
+					})
+				}
+				job.Wait()
+				done[i]++
+				time.Sleep(at)
+			}
+		})
+	}
+	all.Wait()
+	sum := 0
+	for _, n := range done {
+		sum += n
+	}
+	return sum
+}
+
+// Eight short jobs at a time lose no more to one that loops in as many guests than its share, a ninth, also if they are
+// not always ready.
+func TestGoodJobsBesideALoop(t *testing.T) {
+	for _, pause := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			w := NewWorkers(2)
+			alone := goodJobs(t, w, pause)
+			ctx, cancel := context.WithCancel(t.Context())
+			var loop sync.WaitGroup
+			for range 6 {
+				loop.Go(func() {
+					p := w.place(owner{job: "loop"})
+					defer p.leave()
+					if p.take(ctx) == nil {
+						_ = guestOf(ctx, p, time.Hour, time.Millisecond/2)
+					}
+				})
+			}
+			time.Sleep(time.Second)
+			beside := goodJobs(t, w, pause)
+			cancel()
+			loop.Wait()
+			t.Logf("jobs with pauses of %s: %d, beside the loop %d, loss %.1f %%", pause, alone, beside, 100*(1-float64(beside)/float64(alone)))
+			if 9*beside < 8*alone {
+				t.Errorf("with pauses of %s %d jobs are done, beside the loop %d", pause, alone, beside)
+			}
+			expectFree(t, w)
+		})
+	}
+}
+
+// What a guest uses while nobody waits is free; it costs nothing later.
+func TestTimeAloneIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewWorkers(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		var ran [2]atomic.Int64 // ms
+		var both sync.WaitGroup
+		run := func(i int) {
+			both.Go(func() {
+				p := w.place(owner{client: fmt.Sprint(i)})
+				defer p.leave()
+				for err := p.take(ctx); err == nil && ctx.Err() == nil; err = p.yield(ctx) {
+					p.begin()
+					time.Sleep(time.Millisecond)
+					ran[i].Add(1)
+				}
+			})
+		}
+		run(0)
+		time.Sleep(5 * time.Second)
+		alone := ran[0].Load()
+		run(1)
+		time.Sleep(time.Second)
+		cancel()
+		both.Wait()
+		if first, second := ran[0].Load()-alone, ran[1].Load(); first < 475 || second < 475 {
+			t.Errorf("one has run for %d ms of a second, the other for %d", first, second)
+		}
+		expectFree(t, w)
+	})
+}
+
+// A job whose calls are long gets less than one whose calls are short, but its bounded part.
+func TestLongCallsCostMore(t *testing.T) {
+	for _, c := range []struct{ call, least, most time.Duration }{
+		{50 * time.Millisecond, 4500 * time.Millisecond, 5500 * time.Millisecond},
+		{time.Hour, 2000 * time.Millisecond, 2500 * time.Millisecond}, // about a fifth, but for its first second
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := NewWorkers(1)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			ran := [2]time.Duration{}
+			var both sync.WaitGroup
+			for i, call := range []time.Duration{c.call, 5 * time.Millisecond} {
+				both.Go(func() {
+					p := w.place(owner{job: fmt.Sprint(i)})
+					defer p.leave()
+					for err := p.take(ctx); err == nil && ctx.Err() == nil; err = p.yield(ctx) {
+						if ran[i]%call == 0 {
+							p.begin()
+						}
+						time.Sleep(time.Millisecond / 2)
+						ran[i] += time.Millisecond / 2
+					}
+				})
+			}
+			both.Wait()
+			if ran[0] < c.least || ran[0] > c.most {
+				t.Errorf("with calls of %s a job has run for %s of 10 s, the other for %s", c.call, ran[0], ran[1])
+			}
+			expectFree(t, w)
+		})
+	}
+}
+
+// Each batch that is read begins another call.
+func TestABatchBeginsACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewWorkers(1).place(owner{})
+		if err := p.take(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		in := newSource(noFrames{}, nil)
+		in.place = p
+		for _, reader := range []Source{in, batches{noFrames{}, p}} {
+			time.Sleep(time.Minute)
+			if _, _, err := reader.Fill(nil, 1); err != nil || p.used(p.marked, time.Now()) != 0 || p.call != 0 {
+				t.Errorf("%T: the call has taken %s; %v", reader, p.call, err)
+			}
+			if marked := time.Since(p.marked); marked != 0 {
+				t.Errorf("%T: the call began %s ago", reader, marked)
+			}
+		}
+	})
+}
+
+// noFrames is a cursor at its end.
+type noFrames struct{}
+
+func (noFrames) Fill(dst []byte, _ int) ([]byte, int, error) { return dst, 0, nil }
+
+func (noFrames) Close() error { return nil }
+
 func expectFree(t *testing.T, w *Workers) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.free != w.size || len(w.queue) != 0 || w.waiting.Load() != 0 {
-		t.Errorf("%d of %d places are free, %d wait (%d counted)", w.free, w.size, len(w.queue), w.waiting.Load())
+	if w.free != w.size || w.queue.waiting != 0 || w.waiting.Load() != 0 || len(w.queue.clients) != 0 {
+		t.Errorf("%d of %d places are free, %d wait (%d counted), of %d clients", w.free, w.size, w.queue.waiting, w.waiting.Load(), len(w.queue.clients))
 	}
 }
 
 func TestPlacesAreGivenInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewWorkers(1)
-		first := w.place()
+		first := w.place(owner{})
 		if err := first.take(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +253,7 @@ func TestPlacesAreGivenInOrder(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 5 {
 			all.Go(func() {
-				p := w.place()
+				p := w.place(owner{})
 				if err := p.take(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -113,7 +277,7 @@ func TestPlacesAreGivenInOrder(t *testing.T) {
 func TestYieldKeepsThePlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewWorkers(1)
-		p := w.place()
+		p := w.place(owner{})
 		if err := p.take(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -122,9 +286,10 @@ func TestYieldKeepsThePlace(t *testing.T) {
 			t.Fatal("the place is lost, and nobody waited")
 		}
 		p.since = time.Now()
+		p.begin()
 		ctx, cancel := context.WithCancel(t.Context())
 		waited := make(chan error)
-		go func() { waited <- w.place().take(ctx) }()
+		go func() { waited <- w.place(owner{}).take(ctx) }()
 		synctest.Wait()
 		time.Sleep(quantum - 1)
 		if err := p.yield(t.Context()); err != nil || !p.held {
@@ -146,7 +311,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 		w := NewWorkers(1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		p, other := w.place(), w.place()
+		p, other := w.place(owner{}), w.place(owner{})
 		if err := p.take(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +338,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 func TestAPlaceGivenTooLateIsNotLost(t *testing.T) {
 	w := NewWorkers(1)
 	for range 200 {
-		holder, late := w.place(), w.place()
+		holder, late := w.place(owner{}), w.place(owner{})
 		if err := holder.take(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +350,8 @@ func TestAPlaceGivenTooLateIsNotLost(t *testing.T) {
 		}
 		w.mu.Lock() // the wait cannot leave the queue
 		cancel()
-		w.pass()
+		w.queue.over(holder.owner, 0)
+		w.pass(time.Now())
 		w.mu.Unlock()
 		holder.held = false
 		if err := <-waited; err == nil {
@@ -198,12 +364,12 @@ func TestAPlaceGivenTooLateIsNotLost(t *testing.T) {
 func TestAsideGivesThePlaceUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewWorkers(1)
-		p := w.place()
+		p := w.place(owner{})
 		if err := p.take(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		err := p.aside(t.Context(), func() error {
-			other := w.place()
+			other := w.place(owner{})
 			defer other.leave()
 			return other.take(t.Context())
 		})
@@ -239,7 +405,7 @@ func TestNoPlaceIsLostOrDoubled(t *testing.T) {
 				all.Go(func() {
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					defer cancel()
-					p := w.place()
+					p := w.place(owner{})
 					defer p.leave()
 					if p.take(ctx) != nil {
 						return
