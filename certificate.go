@@ -157,12 +157,9 @@ func loadTable(ctx context.Context, state keys, log clusterLog, n int, cut uint6
 	return table, err
 }
 
-// replay brings a table to a position, if it is not beyond. No entry of the log can be missing between.
+// replay brings a table to a position, unless it is beyond. No entry of the log can be missing between.
 func replay(ctx context.Context, log clusterLog, table *buckets.Table, n int, cut uint64) error {
 	began := table.Seq()
-	if began >= cut {
-		return nil
-	}
 	err := log.ReadTo(ctx, began+1, cut, buckets.TableSubjects(), func(e api.LogEntry) error {
 		entry, err := buckets.Decode(e, n)
 		if err != nil {
