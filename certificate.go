@@ -161,15 +161,16 @@ func loadTable(ctx context.Context, state keys, log clusterLog, n int, cut uint6
 func replay(ctx context.Context, log clusterLog, table *buckets.Table, n int, cut uint64) error {
 	began := table.Seq()
 	err := log.ReadTo(ctx, began+1, cut, buckets.TableSubjects(), func(e api.LogEntry) error {
-		entry, err := buckets.Decode(e, n)
-		if err != nil {
-			table.Seen(e.Seq) // malformed: every applier passes over it
+		entry, malformed := buckets.Decode(e, n)
+		if malformed != nil {
+			table.Seen(e.Seq) // every applier passes over it
 			return nil
 		}
-		if _, err := table.Apply(e.Seq, entry); err != nil && !errors.Is(err, buckets.ErrGap) {
-			return err
+		_, err := table.Apply(e.Seq, entry)
+		if errors.Is(err, buckets.ErrGap) {
+			err = nil // what seems to prove a gap is forged if there is none, which is looked at below
 		}
-		return nil // what seems to prove a gap is forged if there is none, which is looked at now
+		return err
 	})
 	if err != nil {
 		return err

@@ -166,7 +166,7 @@ func (b *bench) shortJobs(ctx context.Context) (done, error) {
 	for _, n := range jobs {
 		d.jobs += n
 	}
-	return d, errors.Join(append(errs, err)...)
+	return d, errors.Join(err, errors.Join(errs...))
 }
 
 // within is which part of a time lies within another.

@@ -72,13 +72,6 @@ func (r *Router) leave(j *job) {
 	r.admission.leave(j.applicant)
 }
 
-// room reports whether a job of a client would run at once.
-func (r *Router) room(client string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.admission.lineOf(client) == nil && r.admission.mayRun(client)
-}
-
 // requestSize is about how many bytes a request takes that waits.
 func requestSize(req api.JobRequest) int64 {
 	n := 1024 + paramSize(req.Params) + 2*len(req.Buckets)
