@@ -1,0 +1,16 @@
+// Package sim is a seeded simulator of a whole cluster, in its tests: the real routers and storages of package
+// pmr/node over package bus/busmem, in a bubble of testing/synctest, with a store in memory and a mapper that
+// counts words in Go.
+//
+// Whatever a node sends, answers, appends, reads or runs waits in one pool until the seed picks it, delivers,
+// loses, doubles or delays it; between two picks everything comes to rest. Before and after each pick a node may
+// be stopped for a while, cut off, killed with or without its store, or lie about what it pinned. Jobs come and
+// records change meanwhile. In the end all is healed: then every job must have ended, with the exact content of
+// the log at its cut or with an error that its faults explain, nothing may be left pinned, and a last job must be
+// right.
+//
+//	go test ./sim -run TestSeeds -sim.seed=17 -sim.seeds=1 -sim.trace
+//
+// runs one seed and prints what happened, one line for each pick. The same seed gives the same lines, byte by
+// byte.
+package sim
