@@ -6,7 +6,9 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
@@ -103,6 +105,7 @@ func (c *cluster) follow(id string) *events {
 }
 
 func (e *events) count(phase string) (n int) {
+	synctest.Wait() // what is being told has arrived
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, p := range e.phases {
@@ -365,15 +368,21 @@ func TestAJobThatNoRouterFinishesFails(t *testing.T) {
 func TestARouterThatStopsGivesItsJobsBack(t *testing.T) {
 	bubble(t, 1, small, func(t *testing.T, c *cluster) {
 		c.put("", "a")
+		mapping := make(chan struct{})
+		var begun atomic.Bool
 		c.mapper.setHook(func(ctx context.Context, _ node.Task, _ buckets.ID) error {
+			if begun.Swap(true) {
+				return nil
+			}
+			close(mapping)
 			<-ctx.Done()
 			return ctx.Err()
 		})
 		c.submitted("j")
-		first := c.awaitState("j", api.JobRunning)
+		<-mapping
+		first := c.info("j")
 		c.startRouter("r2", 1)
 		c.retire(peerOf(first.Router))
-		c.mapper.setHook(nil)
 		began := time.Now()
 		info := c.awaitState("j", api.JobDone)
 		if info.Take != 2 || peerOf(info.Router) != "r2" || time.Since(began) > 10*time.Second {
