@@ -22,6 +22,9 @@ type JobFilter struct {
 // Errors: as those of [Client.Run] about the request; NAME_TAKEN if another job has the ID; LIMIT_EXCEEDED if the
 // request takes more than 64 KiB.
 func (c *Client) Submit(ctx context.Context, job Job) (id string, err error) {
+	if err := job.check(); err != nil {
+		return "", err
+	}
 	if job.ID == "" {
 		job.ID = strings.ToLower(rand.Text())
 	}
@@ -37,8 +40,8 @@ func (c *Client) Submit(ctx context.Context, job Job) (id string, err error) {
 	}, func() error {
 		return c.patient(ctx, 0, "job.submit", req, nil)
 	})
-	if ctx.Err() != nil && err != nil {
-		return job.ID, api.Errorf(api.CodeInDoubt, "job %s may or may not be submitted: %v", job.ID, ctx.Err()).
+	if err != nil && (ctx.Err() != nil || unanswered(err)) {
+		return job.ID, api.Errorf(api.CodeInDoubt, "job %s may or may not be submitted: %v", job.ID, err).
 			WithHint("submit it again with this id, or look for it").With("job", job.ID)
 	}
 	return job.ID, err

@@ -53,6 +53,14 @@ type Job struct {
 	Progress func(api.JobProgress)
 }
 
+// check refuses a part of a space that is nothing: an empty list on the wire is the whole.
+func (j Job) check() error {
+	if j.Buckets != nil && len(j.Buckets) == 0 || j.Keys != nil && len(j.Keys) == 0 {
+		return api.Errorf(api.CodeBadRequest, "Buckets or Keys is an empty list").WithHint("nil maps all")
+	}
+	return nil
+}
+
 func (j Job) request() api.JobRequest {
 	req := api.JobRequest{
 		Job: j.ID, Module: j.Module, Function: j.Function, Combine: j.Combine, Reduce: j.Reduce, Space: j.Space,
@@ -84,6 +92,9 @@ func wireParams(params map[string][]byte) map[string]api.Bytes {
 // CANCELED, or TIMEOUT for a deadline. Other codes: what the job failed with, as UNKNOWN_MODULE,
 // UNKNOWN_SPACE, NO_OWNER, GUEST_FAILED; UNAVAILABLE if no router answers.
 func (c *Client) Run(ctx context.Context, job Job) (*Result, error) {
+	if err := job.check(); err != nil {
+		return nil, err
+	}
 	if job.ID == "" {
 		job.ID = strings.ToLower(rand.Text())
 	}
@@ -158,7 +169,7 @@ func (c *Client) begin(ctx context.Context, req api.JobRequest) (api.JobReply, e
 	var reply api.JobReply
 	err := persist(ctx, time.Duration(req.TimeoutMS)*time.Millisecond, func(err error) bool {
 		code := api.CodeOf(err)
-		return code == api.CodeBusy || unanswered(err)
+		return code == api.CodeBusy && api.AsError(err).Details["job"] == "" || unanswered(err)
 	}, func() error {
 		reply = api.JobReply{}
 		return c.patient(ctx, req.WaitMS, "job.run", req, &reply)

@@ -108,3 +108,6 @@ type JobsReply struct {
 	Jobs []JobInfo `json:"jobs"`
 	More int       `json:"more,omitempty"` // that were left out
 }
+
+// AttemptsPerTake keeps the attempts of a job's takes apart: those of take n are numbered from (n-1) times it on.
+const AttemptsPerTake = 1 << 20

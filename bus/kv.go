@@ -297,6 +297,9 @@ func (b *Bus) latest(ctx context.Context, stream, filter string) ([]delivery, er
 		}
 		return nil
 	})
+	if err == nil {
+		err = b.addMissed(ctx, stream, filter, found)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -306,6 +309,36 @@ func (b *Bus) latest(ctx context.Context, stream, filter string) ([]delivery, er
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].seq < out[j].seq })
 	return out, nil
+}
+
+// addMissed reads what a listing has left out: a message that is replaced while it runs is delivered as another
+// one or twice, so that the count of what there was says nothing.
+func (b *Bus) addMissed(ctx context.Context, stream, filter string, found map[string]delivery) error {
+	s, err := b.js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	var info *jetstream.StreamInfo
+	if err := b.ask(ctx, func(ctx context.Context) (err error) {
+		info, err = s.Info(ctx, jetstream.WithSubjectFilter(filter))
+		return err
+	}); err != nil {
+		return err
+	}
+	for subject := range info.State.Subjects {
+		if _, ok := found[subject]; ok {
+			continue
+		}
+		m, err := b.lastOf(ctx, s, subject)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // it has lapsed meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		found[subject] = delivery{subject: m.Subject, seq: m.Sequence, header: m.Header, data: m.Data}
+	}
+	return nil
 }
 
 // listingIdle is the silence after which an unfinished listing is begun again: messages that it counts

@@ -144,6 +144,7 @@ type Router struct {
 	attempt int // number of the present attempt
 	mapped  int // attempts that began to map
 	tries   int // attempts in a row that failed before mapping
+	before  int // what tries was before the present map began
 	wake    time.Duration
 	last    *api.Error // why the last attempt failed
 
@@ -226,6 +227,10 @@ func (r *Router) step(now time.Duration, ev Event) []Effect {
 		}
 	case MapRefused:
 		if ev.Attempt == r.attempt && r.phase == Mapping && r.waitFor[ev.Storage] {
+			if ev.Err.Code == api.CodeBusy {
+				r.mapped-- // it was not begun there: the storage has no room now
+				r.tries = r.before
+			}
 			return r.fail(now, ev.Err.With("storage", ev.Storage))
 		}
 	case StorageLost:
@@ -299,12 +304,11 @@ func (r *Router) afterPin(now time.Duration) []Effect {
 		return r.fail(now, err)
 	}
 	if !r.spaceKnown && !slices.ContainsFunc(slices.Collect(maps.Values(r.pins)), func(p api.PinReply) bool { return p.HasSpace }) {
-		return r.finish(api.Errorf(api.CodeUnknownSpace, "there is no space %q", r.cfg.Space).
-			WithHint("`submit spaces` lists them; `submit import --space %s FILE` makes one", r.cfg.Space))
+		return r.finish(UnknownSpace(r.cfg.Space))
 	}
 	r.phase = Mapping
 	r.mapped++
-	r.tries = 0
+	r.before, r.tries = r.tries, 0
 	var effects []Effect
 	for _, storage := range slices.Sorted(maps.Keys(r.pins)) {
 		r.waitFor[storage] = true
@@ -381,6 +385,12 @@ func (r *Router) releaseAll() []Effect {
 	}
 	r.pins = nil
 	return effects
+}
+
+// UnknownSpace is how a job over a space ends that nobody has created.
+func UnknownSpace(space string) *api.Error {
+	return api.Errorf(api.CodeUnknownSpace, "there is no space %q", space).
+		WithHint("`submit spaces` lists them; `submit import --space %s FILE` makes one", space)
 }
 
 func (r *Router) timedOut() *api.Error {

@@ -176,18 +176,31 @@ func (s *session) printCertificate(c api.Certificate, check pinion.CertificateCh
 	line := func(name, format string, args ...any) {
 		_, _ = fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("job", "%s, attempt %d, at log position %d", plain(c.Job), c.Attempt, c.Cut)
+	line("job", "%s, %s, at log position %d", plain(c.Job), attemptText(c.Attempt), c.Cut)
 	if c.Module != "" {
 		line("module", "%s", plain(c.Module))
 	}
-	line("params", "%s", plain(c.Params))
-	line("rows", "%d, %s", c.Rows, plain(c.Output))
+	line("params", "%s, not compared with anything", plain(c.Params))
+	compared := ""
+	if rows == "" {
+		compared = ", not compared: --rows does"
+	}
+	line("rows", "%d, %s%s", c.Rows, plain(c.Output), compared)
 	printCheck(line, c, check, rows)
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintln(s.stdout)
 	return printCertified(s.stdout, c, all)
+}
+
+// attemptText names an attempt, and the take if the job was taken more than once.
+func attemptText(attempt int) string {
+	text := fmt.Sprintf("attempt %d", attempt%api.AttemptsPerTake)
+	if take := attempt/api.AttemptsPerTake + 1; take > 1 {
+		text = fmt.Sprintf("take %d, %s", take, text)
+	}
+	return text
 }
 
 // printCheck prints a line for each thing that was looked at, and one for each fault.

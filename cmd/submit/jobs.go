@@ -123,7 +123,7 @@ func (s *session) submitJob(ctx context.Context, client *pinion.Client, job pini
 	if err != nil {
 		return err
 	}
-	s.note("submitted; see: submit job %s, or wait for it: submit job wait %s", id, id)
+	s.note("submitted; see: submit job %s, wait for it: submit job wait %s, have its rows: submit job result %s", id, id, id)
 	if output == "json" {
 		return s.printJSON(api.JobName{Job: id})
 	}

@@ -279,6 +279,7 @@ func (s *session) runJob(ctx context.Context, client *pinion.Client, job pinion.
 		return err
 	}
 	s.noteUnreduced(job, result.Stats)
+	s.noteKeys(job, result.Stats)
 	s.noteCover(result, settings.Buckets, verbose)
 	return nil
 }
@@ -309,6 +310,17 @@ func (s *session) noteCover(result *pinion.Result, n int, verbose bool) {
 		s.noteFuel(result.Stats)
 	}
 	s.printProof(result.Stats, len(result.Wanted(n)))
+}
+
+// noteKeys tells a user of keys that have no record.
+func (s *session) noteKeys(job pinion.Job, stats api.JobStats) {
+	keys := map[string]bool{}
+	for _, key := range job.Keys {
+		keys[string(key)] = true
+	}
+	if uint64(len(keys)) > stats.Records {
+		s.note("%d of %s have a record", stats.Records, exactly(uint64(len(keys)), "key"))
+	}
 }
 
 // noteUnreduced tells a user who named no reduce what the rows are then.

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/pmr"
 )
 
 // JobSilence is how long a router that runs a durable job may be silent before another one is handed the job.
@@ -27,6 +29,9 @@ func (r *Router) Submit(ctx context.Context, req api.JobRequest) (api.JobState, 
 		return api.JobState{}, err
 	}
 	rec, err := r.newRecord(ctx, id, req)
+	if err == nil {
+		err = r.checkSpace(ctx, rec.Request.Space)
+	}
 	if err != nil {
 		return api.JobState{}, err
 	}
@@ -83,6 +88,20 @@ func (r *Router) newRecord(ctx context.Context, id string, req api.JobRequest) (
 			WithHint("run it without --detach (job.run), or put keys and params into a space")
 	}
 	return rec, nil
+}
+
+// checkSpace refuses a space that is not there. While nobody can tell, it lets it pass: the job finds out.
+func (r *Router) checkSpace(ctx context.Context, space string) error {
+	if known, err := r.knownSpace(ctx, space); known || err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	list, err := r.Spaces(ctx, api.Empty{})
+	if err != nil || slices.Contains(list.Spaces, space) {
+		return nil //nolint:nilerr // a storage that is away may hold it
+	}
+	return pmr.UnknownSpace(space)
 }
 
 // submittedBefore returns the record of a job that was submitted with the same id.

@@ -26,7 +26,7 @@ func (r *Router) runClaimed(ctx context.Context, req api.JobRequest) (api.JobRep
 	for at := uint64(0); ; {
 		revision, err := r.writeClaim(ctx, claim, at, j.timeout+DefaultRetention)
 		if err == nil {
-			j.first = (claim.Take - 1) * attemptsPerTake
+			j.first = (claim.Take - 1) * api.AttemptsPerTake
 			j.machine = j.newMachine()
 			started, err := r.begin(j)
 			if err != nil {
@@ -35,15 +35,19 @@ func (r *Router) runClaimed(ctx context.Context, req api.JobRequest) (api.JobRep
 			}
 			return r.await(ctx, started, wait, 0, req.MaxBytes)
 		}
-		if code := api.CodeOf(err); code != api.CodeNameTaken && code != api.CodeBusy {
+		if code := api.CodeOf(err); code != api.CodeNameTaken && code != api.CodeBusy && code != api.CodeInDoubt {
 			return api.JobReply{}, err
 		}
 		var found api.JobRecord
 		if found, at, err = r.record(ctx, req.Job); err != nil {
 			return api.JobReply{}, err
 		}
-		if at == 0 {
-			continue // it has just gone away
+		if at == 0 || !found.Durable && found.Router == r.ID() && r.job(req.Job) == nil { // gone, or ours and in doubt until now
+			if err := sleep(ctx, claimPause); err != nil {
+				return api.JobReply{}, err
+			}
+			claim.Take = max(claim.Take, found.Take+1)
+			continue
 		}
 		reply, joined, err := r.join(ctx, found, req, wait)
 		if joined || err != nil {
@@ -97,12 +101,12 @@ func (r *Router) join(ctx context.Context, rec api.JobRecord, req api.JobRequest
 	if rec.Router == "" {
 		return reply, false, nil
 	}
-	for tries := 0; ; tries++ { // it may have claimed the id and not begun yet
+	for tries := 0; ; tries++ { // it may have claimed the id and not begun yet, or be cut off for a moment
 		reply, err = r.joinAt(ctx, rec.Router, req, wait)
 		if code := api.CodeOf(err); code != api.CodeUnknownJob && code != api.CodeUnavailable {
 			return reply, true, err
 		}
-		if tries == claimTries || !r.isMember(ctx, rec.Router) {
+		if !r.isMember(ctx, rec.Router) || tries >= claimTries && api.CodeOf(err) == api.CodeUnknownJob {
 			return api.JobReply{}, false, nil
 		}
 		if err := sleep(ctx, claimPause); err != nil {

@@ -234,7 +234,7 @@ func TestARecordOfANewerVersionIsRefusedByName(t *testing.T) {
 		c.awaitState("j", api.JobDone)
 		for _, subject := range []string{"job.get", "job.result", "job.cancel"} {
 			err := c.request(subject, api.JobName{Job: "new"}, nil)
-			if api.CodeOf(err) != api.CodeClusterDiffer || !strings.Contains(err.Error(), "version 2; this program reads 1") {
+			if api.CodeOf(err) != api.CodeVersion || !strings.Contains(err.Error(), "version 2; this program reads 1") {
 				t.Errorf("%s: %v", subject, err)
 			}
 		}

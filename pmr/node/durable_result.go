@@ -143,7 +143,7 @@ func loadResult[T any](ctx context.Context, r *Router, name string, version func
 		return nil, fmt.Errorf("node: result %s: %w", name, err)
 	}
 	if found := version(v); found > resultVersion {
-		return nil, api.Errorf(api.CodeClusterDiffer, "the stored result %s has version %d; this program reads %d", name, found, resultVersion).
+		return nil, api.Errorf(api.CodeVersion, "the stored result %s has version %d; this program reads %d", name, found, resultVersion).
 			WithHint("use the newer program")
 	}
 	r.results.put(keptObject{name, 4*len(body) + 1024, v}) // rows take more room than their bytes

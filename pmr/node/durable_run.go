@@ -28,6 +28,7 @@ type take struct {
 	rec      api.JobRecord // as this router wrote or read it last
 	revision uint64
 	job      *job // nil before it runs
+	lost     bool // another router has the job: its message, too
 }
 
 // takeJobs takes durable jobs off the queue, until ctx or the router's jobs end.
@@ -66,6 +67,9 @@ func (r *Router) takeJob(ctx context.Context, d JobDelivery) {
 		settled = t.run(ctx)
 	case what == endIt:
 		t.tellEnd()
+	}
+	if t.lost {
+		return // to give the message back would take the job from the router that has it
 	}
 	if settled {
 		err = t.latest().Ack(ctx)
@@ -177,7 +181,7 @@ func (t *take) run(ctx context.Context) (settled bool) {
 func (t *take) start(ctx context.Context) (*job, error) {
 	checking, cancel := context.WithTimeout(ctx, commitWithin)
 	defer cancel()
-	j, err := t.r.newJob(checking, t.id, *t.rec.Request, (t.rec.Take-1)*attemptsPerTake)
+	j, err := t.r.newJob(checking, t.id, *t.rec.Request, (t.rec.Take-1)*api.AttemptsPerTake)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +245,9 @@ func (t *take) outcome(ctx context.Context, j *job) (e ending, err error) {
 
 // giveBack leaves the job to another router. In order is what can be said of no fault of the job's.
 func (t *take) giveBack(ctx context.Context, reason *api.Error, inOrder bool) bool {
-	if _, err := t.settle(ctx, func(rec api.JobRecord) api.JobRecord { return givenBack(rec, reason, inOrder) }); err != nil {
+	written, err := t.settle(ctx, func(rec api.JobRecord) api.JobRecord { return givenBack(rec, reason, inOrder) })
+	t.lost = !written && err == nil
+	if err != nil {
 		t.r.logger.Warn("cannot give a job back; it is taken from here", "job", t.id, "reason", err)
 	}
 	t.r.logger.Info("a job is given back", "job", t.id, "take", t.rec.Take, "reason", reason.Message)
@@ -252,7 +258,7 @@ func (t *take) giveBack(ctx context.Context, reason *api.Error, inOrder bool) bo
 // the job now makes the one that counts.
 func (t *take) commit(ctx context.Context, e ending) bool {
 	written, err := t.settle(ctx, func(rec api.JobRecord) api.JobRecord { return committed(rec, e, time.Now().UnixMilli()) })
-	if !written && e.result != "" {
+	if !written && err == nil && e.result != "" { // in doubt it may count; a sweep knows later
 		t.r.dropResult(ctx, e.result)
 	}
 	switch {
@@ -260,6 +266,7 @@ func (t *take) commit(ctx context.Context, e ending) bool {
 		t.r.logger.Warn("cannot write how a job ended; it runs again", "job", t.id, "take", t.rec.Take, "reason", err)
 		return false
 	case !written:
+		t.lost = true
 		t.r.logger.Warn("another router has taken the job over; this result is dropped", "job", t.id, "take", t.rec.Take)
 		return false
 	}

@@ -105,10 +105,17 @@ func (h *historian) sweep(ctx context.Context, most int) error {
 		delete(results, old.id)
 	}
 	for _, o := range objects {
-		if job, take, ok := parseResultName(o.Name); ok && !keepsResult(results[job], job, take) {
-			if err := h.r.ports.Results.Delete(ctx, o.Name); err != nil {
-				return err
-			}
+		job, take, ok := parseResultName(o.Name)
+		if !ok || keepsResult(results[job], job, take) {
+			continue
+		}
+		// A listing may have missed a record that was written meanwhile, or have one that only a newer program reads.
+		rec, _, err := h.r.record(ctx, job)
+		if err != nil || keepsResult(rec, job, take) {
+			continue
+		}
+		if err := h.r.ports.Results.Delete(ctx, o.Name); err != nil {
+			return err
 		}
 	}
 	return h.queueIdle(ctx)

@@ -365,7 +365,11 @@ func (j *job) finish(e pmr.Finish) {
 		return
 	}
 	if e.Err != nil {
-		j.publish("failed", e.Err.Message)
+		phase := api.JobFailed
+		if e.Err.Code == api.CodeCanceled {
+			phase = api.JobCanceled
+		}
+		j.publish(string(phase), e.Err.Message)
 		j.log("a job failed", "code", e.Err.Code, "reason", e.Err.Message)
 		return
 	}

@@ -10,11 +10,10 @@ import (
 )
 
 const (
-	recordVersion   = 1
-	prefixJob       = "job."
-	mostTakes       = 5        // that may end without a word
-	attemptsPerTake = 1 << 20  // so that no two takes share the number of an attempt
-	mostRequest     = 64 << 10 // bytes of a durable job's request
+	recordVersion = 1
+	prefixJob     = "job."
+	mostTakes     = 5        // that may end without a word
+	mostRequest   = 64 << 10 // bytes of a durable job's request
 )
 
 // parseRecord reads a job's record. One of a newer version is refused.
@@ -24,7 +23,7 @@ func parseRecord(e api.KVEntry) (api.JobRecord, error) {
 		return rec, fmt.Errorf("node: record %s: %w", e.Key, err)
 	}
 	if rec.Version > recordVersion {
-		return rec, api.Errorf(api.CodeClusterDiffer, "the record of job %.80q has version %d; this program reads %d", e.Key[len(prefixJob):], rec.Version, recordVersion).
+		return rec, api.Errorf(api.CodeVersion, "the record of job %.80q has version %d; this program reads %d", e.Key[len(prefixJob):], rec.Version, recordVersion).
 			WithHint("use the newer program")
 	}
 	return rec, nil

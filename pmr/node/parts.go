@@ -20,6 +20,9 @@ func (r *Router) mostOfRequest() int {
 // checkParts checks which part of a space a job names, and what it says of single buckets. It sorts both. most
 // is the limit for the bytes of keys and params, 0 is none.
 func checkParts(req *api.JobRequest, n, most int) error {
+	if req.Buckets != nil && len(req.Buckets) == 0 || req.Keys != nil && len(req.Keys) == 0 {
+		return api.Errorf(api.CodeBadRequest, "buckets or keys is an empty list").WithHint("leave it away to map all")
+	}
 	if len(req.Buckets) > 0 && len(req.Keys) > 0 {
 		return api.Errorf(api.CodeBadRequest, "a job names buckets or keys, not both").WithHint("the keys alone say in which buckets they are")
 	}
@@ -44,9 +47,24 @@ func checkParts(req *api.JobRequest, n, most int) error {
 		}
 		size += 32 + paramSize(own.Params)
 	}
+	if err := checkParamBuckets(req, n); err != nil {
+		return err
+	}
 	if most > 0 && size > most {
 		return api.Errorf(api.CodeLimitExceeded, "keys and params of the job take %d bytes; at most %d reach a storage in one message", size, most).
 			WithHint("split the job, put them into a space, or raise max_payload on the NATS server")
+	}
+	return nil
+}
+
+// checkParamBuckets refuses params of a bucket that the job does not map.
+func checkParamBuckets(req *api.JobRequest, n int) error {
+	named := wanted(*req, n)
+	for _, own := range req.BucketParams {
+		if _, found := slices.BinarySearch(named, buckets.ID(own.Bucket)); named != nil && !found {
+			return api.Errorf(api.CodeBadRequest, "bucket_params names bucket %d, which the job does not map", own.Bucket).
+				WithHint("it maps %s", buckets.Ranges(named))
+		}
 	}
 	return nil
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/pinion-mr/pinion/pmr/reduce"
 )
 
+// maxName bounds the name of a module or function, in bytes.
+const maxName = 512
+
 // MaxTimeout is the longest run of a job.
 const MaxTimeout = time.Hour
 
@@ -119,6 +122,11 @@ func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
 	}
 	if err := buckets.CheckSpace(req.Space); err != nil {
 		return api.Errorf(api.CodeBadRequest, "%v", err)
+	}
+	for what, name := range map[string]string{"module": req.Module, "function": req.Function, "combine": req.Combine, "reduce": req.Reduce} {
+		if len(name) > maxName {
+			return api.Errorf(api.CodeBadRequest, "the name of the %s has %d bytes; it may have %d", what, len(name), maxName)
+		}
 	}
 	switch {
 	case req.Mode != api.ModeHold && req.Mode != api.ModeSnapshot:
@@ -314,7 +322,7 @@ func (r *Router) Result(ctx context.Context, req api.ResultRequest) (api.JobRepl
 	}
 	var reply api.JobReply
 	wait := millis(req.WaitMS)
-	if home == "" && (r.job(req.Job) == nil || r.job(req.Job).durable) {
+	if j := r.job(req.Job); home == "" && (j == nil || j.durable) {
 		if home, err = r.homeOf(ctx, req.Job); err != nil {
 			return api.JobReply{}, err
 		}
@@ -388,8 +396,9 @@ func (r *Router) elsewhere(ctx context.Context, job, verb string, wait time.Dura
 		}
 		asked, done := context.WithTimeout(ctx, wait+answerWithin)
 		err := r.ports.Peers.Request(asked, "router."+peerName(other)+"."+verb, in, out)
+		hangs := asked.Err() != nil && ctx.Err() == nil
 		done()
-		if code := api.CodeOf(err); code != api.CodeUnknownJob && code != api.CodeUnavailable {
+		if code := api.CodeOf(err); code != api.CodeUnknownJob && code != api.CodeUnavailable && !hangs {
 			return err
 		}
 	}
@@ -398,7 +407,8 @@ func (r *Router) elsewhere(ctx context.Context, job, verb string, wait time.Dura
 
 func (r *Router) unknownJob(id string) error {
 	return api.Errorf(api.CodeUnknownJob, "no router knows a job %.80q", id).
-		WithHint("results are kept for %s, and only while there is room", DefaultRetention)
+		WithHint("that of a job that somebody waited for is kept for %s, and only while there is room; one that was submitted is kept for %s: `submit jobs` lists them",
+			DefaultRetention, r.history())
 }
 
 // expireResults drops results that are too old, and the oldest ones while all together take too much.

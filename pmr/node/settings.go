@@ -168,7 +168,7 @@ func LoadSettings(ctx context.Context, kv KV) (api.Settings, error) {
 	}
 	setDefault(&s.HistoryMS, DefaultHistory.Milliseconds()) // clusters that are older than the history
 	if s.Version > settingsVersion {
-		return s, api.Errorf(api.CodeClusterDiffer, "the cluster's settings have version %d; this program reads %d", s.Version, settingsVersion).
+		return s, api.Errorf(api.CodeVersion, "the cluster's settings have version %d; this program reads %d", s.Version, settingsVersion).
 			WithHint("use the newer program")
 	}
 	return s, ValidateSettings(s)

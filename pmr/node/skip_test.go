@@ -374,8 +374,8 @@ func TestTheOutputOfAllJobsIsBounded(t *testing.T) {
 			first <- err
 		}()
 		<-reached
-		_, _, err := c.job(api.JobRequest{Module: "words", Reduce: "sum", Attempts: 2})
-		if e := api.AsError(err); e.Code != api.CodeBusy || !strings.Contains(e.Message, "aggregation-total") || !strings.Contains(e.Hint, "--aggregation-total") {
+		_, _, err := c.job(api.JobRequest{Module: "words", Reduce: "sum", Attempts: 2, TimeoutMS: 5000}) // a map that is refused is no attempt
+		if e := api.AsError(err); e.Code != api.CodeTimeout || !strings.Contains(e.Message, "aggregation-total") || !strings.Contains(e.Hint, "--aggregation-total") {
 			t.Errorf("a job beside it: %v", err)
 		}
 		close(blocked)

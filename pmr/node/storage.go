@@ -412,12 +412,16 @@ func (s *Storage) unpin(p *pinned) {
 // report tells the router the end of a map until it confirms or the PMR is dropped.
 func (s *Storage) report(p *pinned) {
 	subject := fmt.Sprintf("router.%s.mapped", p.router)
-	for {
+	for told := false; ; {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		err := s.ports.Peers.Request(ctx, subject, p.end, &api.Empty{})
 		cancel()
 		if err == nil {
 			return
+		}
+		if !told {
+			told = true
+			s.logger.Warn("a router does not take the end of a map; telling it again", "job", p.job, "router", p.router, "reason", err)
 		}
 		select {
 		case <-p.dropped:
