@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -21,15 +22,21 @@ import (
 // settings are the flags with which a cluster's router is started.
 type settings struct {
 	buckets    int
+	replicas   int
 	checkpoint string
 	window     string
-	server     string // an address: no server is started then
+	server     string        // an address: no server is started then
+	payload    string        // largest message of the server that is started
+	patience   time.Duration // until the cluster is healthy; default healthySoon
 }
 
 func (s settings) flags() []string {
 	var flags []string
 	if s.buckets > 0 {
 		flags = append(flags, fmt.Sprintf("--buckets=%d", s.buckets))
+	}
+	if s.replicas > 0 {
+		flags = append(flags, fmt.Sprintf("--replicas=%d", s.replicas))
 	}
 	if s.checkpoint != "" {
 		flags = append(flags, "--checkpoint-bytes="+s.checkpoint)
@@ -56,7 +63,11 @@ func startCluster(t *testing.T, s settings) *cluster {
 	t.Helper()
 	c := &cluster{t: t, dir: t.TempDir(), server: s.server}
 	if s.server == "" {
-		c.nats = newProcess(t, "nats", c.dir, "engine", "nats", "--dir", c.folder("nats"), "--listen=127.0.0.1:0")
+		flags := []string{"nats", "--dir", c.folder("nats")}
+		if s.payload != "" {
+			flags = append(flags, "--max-payload="+s.payload)
+		}
+		c.nats = newProcess(t, "nats", c.dir, "engine", append(flags, "--listen=127.0.0.1:0")...)
 		c.nats.start()
 		c.server = c.nats.listening()
 		c.nats.args[len(c.nats.args)-1] = "--listen=" + strings.TrimPrefix(c.server, "nats://") // the same at a restart
@@ -74,7 +85,7 @@ func startCluster(t *testing.T, s settings) *cluster {
 		c.storages = append(c.storages, p)
 		p.start()
 	}
-	c.waitHealthy()
+	c.waitHealthyFor(cmp.Or(s.patience, healthySoon))
 	return c
 }
 
@@ -146,9 +157,17 @@ func (c *cluster) waitFor(patience time.Duration, what string, holds func(ctx co
 	}
 }
 
+// healthySoon is how long a cluster may take to be healthy.
+const healthySoon = 60 * time.Second
+
 func (c *cluster) waitHealthy() {
 	c.t.Helper()
-	c.waitFor(60*time.Second, "a healthy cluster", func(ctx context.Context) error {
+	c.waitHealthyFor(healthySoon)
+}
+
+func (c *cluster) waitHealthyFor(patience time.Duration) {
+	c.t.Helper()
+	c.waitFor(patience, "a healthy cluster", func(ctx context.Context) error {
 		st, err := c.client.Status(ctx)
 		switch {
 		case err != nil:
