@@ -97,8 +97,11 @@ func messages() []any {
 			Reduce: "sum", Space: "default", Params: params, TimeoutMS: 59_000, JobTimeoutMS: 60_000,
 			OnError: "skip", MaxSkip: 7, Client: "shop", Keys: []Bytes{key}, BucketParams: []BucketParams{own},
 		},
-		GateRequest{Gate: "g1", TTLMS: 10_000, WaitMS: 500, Second: true}, GateReply{Gate: "g1", State: "held", Running: 2, Fence: 17}, GateName{Gate: "g1"},
-		Quotas{Pins: 8, Gates: 4}, QuotasRequest{Pins: new(8), Gates: new(4)},
+		GateRequest{Gate: "g1", TTLMS: 10_000, WaitMS: 500, Second: true},
+		GateReply{Gate: "g1", State: "held", Running: 2, Fence: 17},
+		GateName{Gate: "g1"},
+		Quotas{Pins: 8, Gates: 4},
+		QuotasRequest{Pins: new(8), Gates: new(4)},
 		MapEnd{
 			PMR: "p1", Job: "j1", Storage: "s1", Error: &Error{Code: CodeGuestFailed, Message: "trap"}, Records: 10, Bytes: 1000,
 			Pairs: 50, Counters: map[string]int64{"bad": 1}, Fuel: &fuel, Skips: 101, Skipped: []SkippedRecord{skipped}, Size: 4, Output: Bytes("\x01\x02\x03\x04"),
