@@ -40,7 +40,7 @@ func schemas(dir string) (map[string][]byte, error) {
 		root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 		root["$id"] = name + ".json"
 		root["title"] = name
-		root["additionalProperties"] = !strings.HasSuffix(name, "Request") // of a request, unknown fields are refused
+		root["additionalProperties"] = !isRequest(name) // of a request, unknown fields are refused
 		root["description"] = src.docs[name]
 		text, err := json.MarshalIndent(root, "", "  ")
 		if err != nil {
@@ -105,6 +105,11 @@ func text(groups ...*ast.CommentGroup) string {
 		}
 	}
 	return ""
+}
+
+// isRequest reports whether a message is sent to a service. Those whose name does not say so are named here.
+func isRequest(name string) bool {
+	return strings.HasSuffix(name, "Request") || slices.Contains([]string{"JobName", "GateName", "MapEnd", "Empty"}, name)
 }
 
 func isMessage(s *ast.StructType) bool {
