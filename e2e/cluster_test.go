@@ -56,6 +56,7 @@ type cluster struct {
 	router   *process
 	storages []*process
 	client   *pinion.Client
+	pace     float64 // million turns of the guest paced in a second, once addPaced has measured it
 }
 
 // startCluster starts a cluster and returns when it is healthy.

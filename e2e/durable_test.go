@@ -41,7 +41,7 @@ func (c *cluster) killRouterInEachPhase(b *bus.Bus, alive, other *process) {
 			c.start(b, "the durable job in phase "+phase, true, job),
 		}
 	}
-	part := paced(250, 1) // of two storages, since the third one will be stopped
+	part := paced(c.turns(0.6), 1) // of two storages, since the third one will be stopped
 	m := c.newMoves(b)
 	for _, bucket := range append(m.ownedBy("s1"), m.ownedBy("s3")...) {
 		part.Buckets = append(part.Buckets, uint16(bucket))
@@ -53,7 +53,7 @@ func (c *cluster) killRouterInEachPhase(b *bus.Bus, alive, other *process) {
 		c.t.Fatal(err)
 	}
 
-	reducing := pair("reduce", paced(1, 4000))
+	reducing := pair("reduce", paced(1, c.turns(5)))
 	for _, tr := range reducing {
 		tr.wantPhase("reduce")
 	}
@@ -101,8 +101,8 @@ func TestStorageKilledPinnedAndMapping(t *testing.T) {
 	b := c.bus()
 	for range scaledRounds() {
 		mapping := []*trial{
-			c.start(b, "the interactive job that maps", false, paced(300, 1)),
-			c.start(b, "the durable job that maps", true, paced(300, 1)),
+			c.start(b, "the interactive job that maps", false, paced(c.turns(0.4), 1)),
+			c.start(b, "the durable job that maps", true, paced(c.turns(0.4), 1)),
 		}
 		c.wantPMRs(b, "s1", "mapping", idsOf(mapping)...)
 		c.storage("s2").pause()

@@ -38,7 +38,15 @@ func (c *cluster) addPaced() {
 		c.t.Fatal(err)
 	}
 	c.wantRows(paced(1, 1), pacedRows)
+	const sample = 500
+	one := paced(1, sample)
+	began := time.Now()
+	c.wantRows(one, pacedRows)
+	c.pace = sample / time.Since(began).Seconds()
 }
+
+// turns is what a call takes about so many seconds for, on this machine as it was when addPaced looked.
+func (c *cluster) turns(seconds float64) int { return max(1, int(seconds*c.pace)) }
 
 // pacedRows is the answer of all jobs of the guest paced.
 var pacedRows = fmt.Appendf(nil, "records\t%d\n", pacedRecords)

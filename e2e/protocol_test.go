@@ -122,7 +122,7 @@ func TestStorageKilledWhileTheRouterReduces(t *testing.T) {
 	c.addPaced()
 	b := c.bus()
 	for _, durable := range []bool{false, true} {
-		tr := c.start(b, fmt.Sprintf("the job (durable: %v)", durable), durable, paced(1, 3000))
+		tr := c.start(b, fmt.Sprintf("the job (durable: %v)", durable), durable, paced(1, c.turns(2.5)))
 		tr.wantPhase("reduce")
 		c.storage("s1").kill()
 		c.storage("s1").start()
@@ -140,7 +140,7 @@ func TestStorageJoinsWhileAJobPins(t *testing.T) {
 	c.addPaced()
 	m := c.newMoves(c.bus())
 	c.storage("s2").pause()
-	tr := c.start(m.bus, "the slow job", true, paced(700, 1))
+	tr := c.start(m.bus, "the slow job", true, paced(c.turns(0.6), 1))
 	c.wantPMRs(m.bus, "s1", "pinned", tr.job.ID)
 	fourth := c.newStorage("s4", "s4")
 	fourth.start()
