@@ -161,12 +161,12 @@ func loadTable(ctx context.Context, state keys, log clusterLog, n int, cut uint6
 func replay(ctx context.Context, log clusterLog, table *buckets.Table, n int, cut uint64) error {
 	began := table.Seq()
 	err := log.ReadTo(ctx, began+1, cut, buckets.TableSubjects(), func(e api.LogEntry) error {
-		entry, malformed := buckets.Decode(e, n)
-		if malformed != nil {
-			table.Seen(e.Seq) // every applier passes over it
-			return nil
+		entry, err := buckets.Decode(e, n)
+		if err != nil { // every applier passes over what is malformed
+			table.Seen(e.Seq)
+			return nil //nolint:nilerr // passed over
 		}
-		_, err := table.Apply(e.Seq, entry)
+		_, err = table.Apply(e.Seq, entry)
 		if errors.Is(err, buckets.ErrGap) {
 			err = nil // what seems to prove a gap is forged if there is none, which is looked at below
 		}
