@@ -50,11 +50,11 @@ func skipMsgpack(b []byte, depth int) (int, error) {
 	case c <= 0xbf:
 		return skipBody(b, 1, uint64(c&0x1f))
 	}
-	if size, ok := fixedSize[c]; ok {
-		return skipBody(b, 1, size)
+	if size := fixedSize[c]; size > 0 {
+		return skipBody(b, 1, uint64(size))
 	}
-	width, ok := lengthWidth[c]
-	if !ok {
+	width := int(lengthWidth[c])
+	if width == 0 {
 		return 0, fmt.Errorf("byte 0x%02x begins no msgpack object", c)
 	}
 	if len(b) < 1+width {
@@ -73,13 +73,13 @@ func skipMsgpack(b []byte, depth int) (int, error) {
 }
 
 // fixedSize is the number of bytes behind the first one, for objects of fixed size.
-var fixedSize = map[byte]uint64{
+var fixedSize = [256]uint8{
 	0xca: 4, 0xcb: 8, 0xcc: 1, 0xcd: 2, 0xce: 4, 0xcf: 8, 0xd0: 1, 0xd1: 2, 0xd2: 4, 0xd3: 8,
 	0xd4: 2, 0xd5: 3, 0xd6: 5, 0xd7: 9, 0xd8: 17,
 }
 
 // lengthWidth is the number of length bytes behind the first one, for all others.
-var lengthWidth = map[byte]int{
+var lengthWidth = [256]uint8{
 	0xc4: 1, 0xc5: 2, 0xc6: 4, 0xc7: 1, 0xc8: 2, 0xc9: 4, 0xd9: 1, 0xda: 2, 0xdb: 4,
 	0xdc: 2, 0xdd: 4, 0xde: 2, 0xdf: 4,
 }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -25,8 +26,31 @@ func hasOwnForm(t reflect.Type) bool {
 	return slices.ContainsFunc(ownForms, p.Implements)
 }
 
-// shape checks msgpack objects against Go types. It keeps the fields of the structs that it has seen.
-type shape map[reflect.Type]map[string]reflect.Type
+// typeInfo is what checking needs to know of a type.
+type typeInfo struct {
+	ownForm bool                    // see ownForms
+	fields  map[string]reflect.Type // of a struct, by their names in messages
+}
+
+// typeInfos keeps the *typeInfo of each type that was read.
+var typeInfos sync.Map
+
+func infoOf(t reflect.Type) *typeInfo {
+	if known, ok := typeInfos.Load(t); ok {
+		return known.(*typeInfo)
+	}
+	info := &typeInfo{ownForm: hasOwnForm(t)}
+	if t.Kind() == reflect.Struct {
+		info.fields = make(map[string]reflect.Type, t.NumField())
+		for i := range t.NumField() {
+			f := t.Field(i)
+			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			info.fields[tag] = f.Type
+		}
+	}
+	typeInfos.Store(t, info)
+	return info
+}
 
 // shapeError is a fault and the path of the field it is in, written from the inside out.
 type shapeError struct{ path, fault string }
@@ -50,19 +74,19 @@ func checkShape(b []byte, v any) error {
 	if t == nil || t.Kind() != reflect.Pointer {
 		return fmt.Errorf("a message is read into a pointer, not %T", v)
 	}
-	if _, err := (shape{}).check(b, t.Elem()); err != nil {
+	if _, err := checkValue(b, t.Elem()); err != nil {
 		return err
 	}
 	return nil
 }
 
-// check takes the first object off b.
-func (s shape) check(b []byte, t reflect.Type) (rest []byte, err *shapeError) {
+// checkValue takes the first object off b.
+func checkValue(b []byte, t reflect.Type) (rest []byte, err *shapeError) {
 	object, rest := cutObject(b)
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if object[0] == 0xc0 || hasOwnForm(t) { // nil is the zero value
+	if object[0] == 0xc0 || infoOf(t).ownForm { // nil is the zero value
 		return rest, nil
 	}
 	ok := true
@@ -70,7 +94,7 @@ func (s shape) check(b []byte, t reflect.Type) (rest []byte, err *shapeError) {
 	case reflect.Struct, reflect.Map:
 		var n int
 		if n, object, ok = countOf(object, 0x80, 0xde); ok {
-			return rest, s.checkMap(object, n, t)
+			return rest, checkMap(object, n, t)
 		}
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
@@ -79,7 +103,7 @@ func (s shape) check(b []byte, t reflect.Type) (rest []byte, err *shapeError) {
 		}
 		var n int
 		if n, object, ok = countOf(object, 0x90, 0xdc); ok {
-			return rest, s.checkArray(object, n, t.Elem())
+			return rest, checkArray(object, n, t.Elem())
 		}
 	case reflect.String:
 		ok = isText(object[0])
@@ -121,20 +145,20 @@ func countOf(b []byte, small, large byte) (n int, body []byte, ok bool) {
 	return 0, b, false
 }
 
-func (s shape) checkMap(b []byte, n int, t reflect.Type) *shapeError {
+func checkMap(b []byte, n int, t reflect.Type) *shapeError {
 	for range n {
 		var object []byte
 		if object, b = cutObject(b); !isText(object[0]) {
 			return faultf("has a key that is no string")
 		}
 		name := textOf(object)
-		value := s.valueType(t, name)
+		value := valueType(t, name)
 		if value == nil { // the decoder knows whether that is allowed
 			_, b = cutObject(b)
 			continue
 		}
 		var err *shapeError
-		if b, err = s.check(b, value); err != nil {
+		if b, err = checkValue(b, value); err != nil {
 			err.path = "." + string(name) + err.path
 			return err
 		}
@@ -142,9 +166,9 @@ func (s shape) checkMap(b []byte, n int, t reflect.Type) *shapeError {
 	return nil
 }
 
-func (s shape) checkArray(b []byte, n int, t reflect.Type) (err *shapeError) {
+func checkArray(b []byte, n int, t reflect.Type) (err *shapeError) {
 	for i := range n {
-		if b, err = s.check(b, t); err != nil {
+		if b, err = checkValue(b, t); err != nil {
 			err.path = fmt.Sprintf("[%d]%s", i, err.path)
 			return err
 		}
@@ -153,21 +177,11 @@ func (s shape) checkArray(b []byte, n int, t reflect.Type) (err *shapeError) {
 }
 
 // valueType is the type of a map's values or of a struct's field; nil if there is no such field.
-func (s shape) valueType(t reflect.Type, name []byte) reflect.Type {
+func valueType(t reflect.Type, name []byte) reflect.Type {
 	if t.Kind() == reflect.Map {
 		return t.Elem()
 	}
-	fields := s[t]
-	if fields == nil {
-		fields = make(map[string]reflect.Type, t.NumField())
-		for i := range t.NumField() {
-			f := t.Field(i)
-			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			fields[tag] = f.Type
-		}
-		s[t] = fields
-	}
-	return fields[string(name)]
+	return infoOf(t).fields[string(name)]
 }
 
 // checkInteger wants a value within the range of an integer type.
@@ -176,14 +190,13 @@ func checkInteger(object []byte, t reflect.Type) *shapeError {
 	if !ok {
 		return faultf("must be %s, not %s", kindName(t), objectName(object))
 	}
-	v := reflect.New(t).Elem()
-	switch {
-	case !v.CanInt():
-		ok = !negative && !v.OverflowUint(magnitude)
+	switch kind := t.Kind(); {
+	case kind >= reflect.Uint && kind <= reflect.Uintptr:
+		ok = !negative && !t.OverflowUint(magnitude)
 	case negative:
-		ok = !v.OverflowInt(int64(-magnitude))
+		ok = !t.OverflowInt(int64(-magnitude))
 	default:
-		ok = magnitude <= math.MaxInt64 && !v.OverflowInt(int64(magnitude))
+		ok = magnitude <= math.MaxInt64 && !t.OverflowInt(int64(magnitude))
 	}
 	if ok {
 		return nil
