@@ -74,6 +74,8 @@ type Snapshot interface {
 	Scan(b ID, space string) (Cursor, error)
 	// Spaces lists the spaces of which the bucket holds a record, ascending.
 	Spaces(b ID) ([]string, error)
+	// Holding lists those of some buckets, given ascending, that hold a record of a space: at most the first most.
+	Holding(bs []ID, space string, most int) ([]ID, error)
 	// Export writes the bucket, all spaces, as sorted, checksummed table files of about maxFile bytes into
 	// dir, and returns their paths in key order; none for an empty bucket.
 	Export(b ID, dir string, maxFile int) (paths []string, err error)

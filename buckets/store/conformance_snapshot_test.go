@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -151,4 +152,45 @@ func uniform(snap buckets.Snapshot, mark string, n int) error {
 		return fmt.Errorf("snapshot %s holds %d records, not %d", mark, total, n)
 	}
 	return cur.Close()
+}
+
+func testHolding(t *testing.T, st buckets.Store) {
+	join(t, st, 0, 1, 2, 3, 5, 255, 256)
+	put(t, st, 1, 1, "a/k=1", "b/k=1")
+	put(t, st, 2, 2, "c/k=1")
+	put(t, st, 3, 3, "b/k=1", "b/l=1", "bb/k=1")
+	put(t, st, 4, 5, "a/k=1", "b/k=1")
+	put(t, st, 5, 256, "b/k=1")
+	var w buckets.Writes
+	w.Position = buckets.Position{Seq: 6}
+	w.Delete(5, "b", []byte("k"))
+	ok(t, st.Apply(&w))
+	snap := snapshot(t, st)
+	put(t, st, 7, 0, "b/k=1")
+	all := []buckets.ID{0, 1, 2, 3, 4, 5, 255, 256}
+	for _, c := range []struct {
+		of    []buckets.ID
+		space string
+		most  int
+		want  []buckets.ID
+	}{
+		{all, "b", 9, []buckets.ID{1, 3, 256}},
+		{all, "b", 2, []buckets.ID{1, 3}},
+		{all, "b", 1, []buckets.ID{1}},
+		{all, "a", 9, []buckets.ID{1, 5}},
+		{all, "bb", 9, []buckets.ID{3}},
+		{all, "ba", 9, nil},
+		{all, "zz", 9, nil},
+		{[]buckets.ID{2, 5}, "b", 9, nil},
+		{[]buckets.ID{3}, "b", 9, []buckets.ID{3}},
+		{[]buckets.ID{0, 256}, "b", 9, []buckets.ID{256}},
+		{nil, "b", 9, nil},
+	} {
+		got, err := snap.Holding(c.of, c.space, c.most)
+		ok(t, err)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("of %v at most %d hold %q: %v, want %v", c.of, c.most, c.space, got, c.want)
+		}
+	}
+	ok(t, snap.Close())
 }

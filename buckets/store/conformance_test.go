@@ -54,6 +54,7 @@ func TestConformance(t *testing.T) {
 		{"ApplyLarge", testApplyLarge},
 		{"Order", testOrder},
 		{"Fill", testFill},
+		{"Holding", testHolding},
 		{"Membership", testMembership},
 		{"Load", testLoad},
 		{"Reset", testReset},
@@ -394,11 +395,12 @@ func testClose(t *testing.T, st buckets.Store) {
 	_, _, errGet := snap.Get(1, "default", nil)
 	_, errScan := snap.Scan(1, "default")
 	_, errSpaces := snap.Spaces(1)
+	_, errHolding := snap.Holding([]buckets.ID{1}, "default", 1)
 	_, errExport := snap.Export(1, t.TempDir(), 1)
 	for name, err := range map[string]error{
 		"Apply": st.Apply(&buckets.Writes{}), "Load": st.Load(1), "Ingest": st.Ingest(1, nil), "Join": st.Join(nil),
 		"Leave": st.Leave(nil), "Reset": st.Reset(), "Flush": st.Flush(), "Close": st.Close(), "Snapshot": errSnapshot,
-		"Snapshot.Get": errGet, "Snapshot.Scan": errScan, "Snapshot.Spaces": errSpaces, "Snapshot.Export": errExport,
+		"Snapshot.Get": errGet, "Snapshot.Scan": errScan, "Snapshot.Spaces": errSpaces, "Snapshot.Holding": errHolding, "Snapshot.Export": errExport,
 		"Snapshot.Close": snap.Close(), "Cursor.Close": cur.Close(),
 	} {
 		if !errors.Is(err, ErrClosed) {

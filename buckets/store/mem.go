@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -215,6 +216,19 @@ func (s *memSnapshot) Spaces(b buckets.ID) ([]string, error) {
 		spaces = append(spaces, string(space))
 		bounds.lower = spaceSpan(b, string(space)).upper
 	}
+}
+
+func (s *memSnapshot) Holding(bs []buckets.ID, space string, most int) (holding []buckets.ID, err error) {
+	for _, b := range bs {
+		spaces, err := s.Spaces(b)
+		if err != nil {
+			return nil, err
+		}
+		if len(holding) < most && slices.Contains(spaces, space) {
+			holding = append(holding, b)
+		}
+	}
+	return holding, nil
 }
 
 func (s *memSnapshot) Export(b buckets.ID, dir string, maxFile int) ([]string, error) {

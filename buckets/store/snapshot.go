@@ -91,6 +91,39 @@ func (s *pebbleSnapshot) Spaces(b buckets.ID) (spaces []string, err error) {
 	return spaces, errors.Join(it.Error(), it.Close())
 }
 
+// Holding goes over all buckets with one iterator, and passes those that hold nothing in one step.
+func (s *pebbleSnapshot) Holding(bs []buckets.ID, space string, most int) (holding []buckets.ID, err error) {
+	if len(bs) == 0 {
+		return nil, nil
+	}
+	it, err := s.iter(span{bucketSpan(bs[0]).lower, bucketSpan(bs[len(bs)-1]).upper})
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(bs) && len(holding) < most; {
+		bounds := spaceSpan(bs[i], space)
+		if !it.SeekGE(bounds.lower) {
+			break
+		}
+		if bytes.Compare(it.Key(), bounds.upper) < 0 {
+			holding = append(holding, bs[i])
+			i++
+			continue
+		}
+		next, _, _, err := cutRecord(it.Key())
+		if err != nil {
+			return nil, errors.Join(err, it.Close())
+		}
+		if next == bs[i] { // its first record is of a later space
+			i++
+		}
+		for i < len(bs) && bs[i] < next {
+			i++
+		}
+	}
+	return holding, errors.Join(it.Error(), it.Close())
+}
+
 func (s *pebbleSnapshot) Export(b buckets.ID, dir string, maxFile int) (paths []string, err error) {
 	it, err := s.iter(bucketSpan(b))
 	if err != nil {

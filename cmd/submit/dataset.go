@@ -19,7 +19,7 @@ const localBuckets = 16
 // dataset holds the records of files in buckets, as an import would spread them. A key that is assigned is
 // #FILE.LINE.BUCKET, files and lines counted from 1, so keys ascend in the order of the lines.
 type dataset struct {
-	buckets.Snapshot // nil: a job only scans
+	buckets.Snapshot // nil: a job only asks what there is, and scans
 	files            []string
 	parts            [localBuckets]part
 	records, bytes   uint64
@@ -115,6 +115,16 @@ func (p *part) key(e place) []byte {
 // Scan reads a bucket.
 func (d *dataset) Scan(b buckets.ID, _ string) (buckets.Cursor, error) {
 	return &partCursor{p: &d.parts[b]}, nil
+}
+
+// Holding lists the buckets with records.
+func (d *dataset) Holding(bs []buckets.ID, _ string, _ int) (holding []buckets.ID, err error) {
+	for _, b := range bs {
+		if len(d.parts[b].index) > 0 {
+			holding = append(holding, b)
+		}
+	}
+	return holding, nil
 }
 
 // partCursor reads a part from its first record to its last.

@@ -49,6 +49,7 @@ func (s *Storage) startMap(p *pinned) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		p.output, p.end = output, end
+		close(p.mapped)
 		p.memory.Store(int64(len(output)))
 		_ = s.step(pmr.MapOver{PMR: p.id})
 	})
@@ -156,7 +157,8 @@ type mapping struct {
 	p       *pinned
 	req     api.MapRequest
 	fresh   func(context.Context) (Program, error) // one that counts and logs for itself
-	next    atomic.Int64                           // index of the next bucket to take
+	todo    []int                                  // indices of the buckets that hold records of the job's space
+	next    atomic.Int64                           // index of the next of todo to take
 	records []uint64                               // that were read, by index of the bucket
 	pairs   []uint64                               // that were emitted
 	keys    map[buckets.ID][][]byte                // of the records to map, ascending; nil if all are
@@ -258,6 +260,9 @@ func (m *mapping) aggregate(ctx context.Context, end *api.MapEnd) ([]byte, error
 	ctx, m.stop = context.WithCancel(ctx)
 	defer m.stop()
 	m.collected = collected
+	if err := m.plan(); err != nil {
+		return nil, err
+	}
 	for range m.workers.Size() {
 		m.widen(ctx)
 	}
@@ -281,6 +286,25 @@ func (m *mapping) aggregate(ctx context.Context, end *api.MapEnd) ([]byte, error
 		}
 	}
 	return all.AppendState(nil)
+}
+
+// plan finds the buckets with something to map.
+func (m *mapping) plan() error {
+	all := m.p.buckets
+	holding, err := m.p.claim.snap.Holding(all, m.req.Space, len(all))
+	if err != nil {
+		return err
+	}
+	m.p.progress.buckets.Store(int64(len(all) - len(holding)))
+	m.todo = make([]int, len(holding))
+	i := 0
+	for k, b := range holding {
+		for all[i] != b {
+			i++
+		}
+		m.todo[k] = i
+	}
+	return nil
 }
 
 // combine runs the module's combine function over the storage's pairs.
@@ -321,7 +345,7 @@ func (m *mapping) widen(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := len(m.tables)
-	if n == m.workers.Size() || n > 0 && max(n, int(m.next.Load())+1) >= len(m.p.buckets) || !m.workers.admit(n == 0) {
+	if n == m.workers.Size() || n > 0 && max(n, int(m.next.Load())+1) >= len(m.todo) || !m.workers.admit(n == 0) {
 		return
 	}
 	table := reduce.NewTable(m.collected, m.memory)

@@ -25,10 +25,11 @@ type worker struct {
 func (w *worker) run(ctx context.Context) error {
 	for {
 		w.m.widen(ctx)
-		i := int(w.m.next.Add(1)) - 1
-		if i >= len(w.m.p.buckets) {
+		next := int(w.m.next.Add(1)) - 1
+		if next >= len(w.m.todo) {
 			return nil
 		}
+		i := w.m.todo[next]
 		if err := w.turn(ctx); err != nil {
 			return noPlace(ctx, w.m.workers.Size())
 		}
