@@ -102,6 +102,7 @@ func messages() []any {
 		GateName{Gate: "g1"},
 		Quotas{Pins: 8, Gates: 4},
 		QuotasRequest{Pins: new(8), Gates: new(4)},
+		MapReply{End: &MapEnd{PMR: "p1", Job: "j1", Storage: "s1", Size: 3, Output: Bytes("abc")}},
 		MapEnd{
 			PMR: "p1", Job: "j1", Storage: "s1", Error: &Error{Code: CodeGuestFailed, Message: "trap"}, Records: 10, Bytes: 1000,
 			Pairs: 50, Counters: map[string]int64{"bad": 1}, Fuel: &fuel, Skips: 101, Skipped: []SkippedRecord{skipped}, Size: 4, Output: Bytes("\x01\x02\x03\x04"),

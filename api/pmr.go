@@ -51,6 +51,12 @@ type MapRequest struct {
 	MaxSkip      int              `json:"max_skip,omitempty"`
 }
 
+// MapReply answers it, at once or as soon as the map is over, if that is within some milliseconds. The end of a
+// longer map is told by MapEnd. Told twice, it counts once.
+type MapReply struct {
+	End *MapEnd `json:"end,omitempty"`
+}
+
 // MapEnd tells the router the end of a map: subject router.<id>.mapped. It is sent again until answered.
 type MapEnd struct {
 	PMR      string           `json:"pmr"`

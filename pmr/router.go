@@ -369,13 +369,12 @@ func (r *Router) finish(err *api.Error) []Effect {
 	if r.phase == Finished {
 		return nil
 	}
-	proof := r.proof()
-	effects := r.releaseAll()
-	r.phase = Finished
-	if err != nil {
-		return append(effects, Finish{Err: err})
+	end := Finish{Err: err}
+	if err == nil {
+		end.Proof = r.proof()
 	}
-	return append(effects, Finish{Proof: proof})
+	r.phase = Finished
+	return append([]Effect{end}, r.releaseAll()...)
 }
 
 func (r *Router) releaseAll() []Effect {

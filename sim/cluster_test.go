@@ -140,10 +140,11 @@ func (w *world) startStorage(m *machine) {
 		}
 		return reply, err
 	})
-	serve(w, p, own+"map", "", func(ctx context.Context, req api.MapRequest) (api.Empty, error) {
+	serve(w, p, own+"map", "", func(ctx context.Context, req api.MapRequest) (api.MapReply, error) {
+		asked := w.pool.now()
 		reply, err := s.Map(ctx, req)
 		if err == nil {
-			w.oracle.mapping(req)
+			w.oracle.mapping(req, asked)
 		}
 		return reply, err
 	})

@@ -56,16 +56,16 @@ func (o *oracle) pinned(p *process, req api.PinRequest, reply api.PinReply) {
 	}
 }
 
-// mapping checks a map that a storage accepts: its pin must be there and not have expired, or it maps already.
-func (o *oracle) mapping(req api.MapRequest) {
+// mapping checks a map that a storage accepts, by when it was asked: its pin must be there and not have expired, or it maps already.
+func (o *oracle) mapping(req api.MapRequest, asked time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p := o.pmrs[req.PMR]
 	switch {
 	case p == nil:
 		o.failures = append(o.failures, "a map was accepted for a PMR that never was")
-	case !p.mapped && o.w.pool.now() >= p.expires:
-		o.failures = append(o.failures, fmt.Sprintf("the map of %s was accepted at %v, its pin had expired at %v", p.name, o.w.pool.now(), p.expires))
+	case !p.mapped && asked >= p.expires:
+		o.failures = append(o.failures, fmt.Sprintf("the map of %s was accepted at %v, its pin had expired at %v", p.name, asked, p.expires))
 	default:
 		p.mapped = true
 	}

@@ -36,6 +36,7 @@ type Applier struct {
 	at         buckets.Position // that the store and whoever waits know of
 	last       api.LogEntry     // applied after it and not committed yet; Seq 0 if there is none
 	rests      rests
+	cut        uint64          // parked and not committed yet
 	gapAt      uint64          // entry that seemed to prove a gap
 	forged     map[uint64]bool // such entries, where no gap can be: they build on what never was
 
@@ -43,6 +44,7 @@ type Applier struct {
 	stopRead    context.CancelCauseFunc // ends the read that runs; nil between reads
 	endWith     error                   // why the next read must not begin; see end
 	pending     int                     // commands that wait for the goroutine of Run
+	asked       *question               // under way
 	changed     chan struct{}           // closed and replaced whenever something below changes
 	epoch       uint64                  // counts loads; what was learned in an older one is void
 	loaded      bool
@@ -270,6 +272,7 @@ func (a *Applier) applyEntry(e api.LogEntry) error {
 		if err := a.write(); err != nil {
 			return err
 		}
+		a.cut = e.Seq
 		return a.park(e.Seq) // before anybody is told that the cut was applied
 	}
 	return nil
@@ -315,9 +318,13 @@ func (a *Applier) commit() error {
 		return err
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.applied, a.view = a.at.Seq, a.table.View()
 	a.broadcast()
+	a.mu.Unlock()
+	if a.cut > 0 && a.store != nil {
+		_ = a.question(a.cut) // pins of the cut will need the answer
+		a.cut = 0
+	}
 	return nil
 }
 

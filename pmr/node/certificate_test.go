@@ -171,7 +171,7 @@ func TestNoCertificate(t *testing.T) {
 	})
 }
 
-// liar changes what a storage tells of its first map.
+// liar changes what storage s1 tells of its first map.
 type liar struct {
 	node.Peers
 	lie  func(end *api.MapEnd)
@@ -179,13 +179,11 @@ type liar struct {
 }
 
 func (l liar) Request(ctx context.Context, subject string, in, out any) error {
-	if end, ok := in.(*api.MapEnd); ok && strings.HasSuffix(subject, ".mapped") && !l.told.Swap(true) {
-		changed := *end
-		changed.BucketRecords, changed.BucketPairs = slices.Clone(end.BucketRecords), slices.Clone(end.BucketPairs)
-		l.lie(&changed)
-		in = &changed
+	err := l.Peers.Request(ctx, subject, in, out)
+	if reply, ok := out.(*api.MapReply); ok && reply.End != nil && strings.HasPrefix(subject, "storage.s1.") && !l.told.Swap(true) {
+		l.lie(reply.End)
 	}
-	return l.Peers.Request(ctx, subject, in, out)
+	return err
 }
 
 // A storage whose counts contradict each other is not believed.
@@ -202,7 +200,7 @@ func TestCountsThatContradictEachOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			told := &atomic.Bool{}
 			tweak := func(peer string, p *node.Ports) {
-				if peer == "s1" {
+				if peer == "r1" {
 					p.Peers = liar{p.Peers, lie, told}
 				}
 			}

@@ -22,8 +22,9 @@ type parkedCut struct {
 // Claim is the state of the cluster at a cut: the table, and in a storage the records. Whoever holds it
 // must release it.
 type Claim struct {
-	View *buckets.View
-	snap buckets.Snapshot
+	View       *buckets.View
+	cut, epoch uint64
+	snap       buckets.Snapshot
 }
 
 // Release frees the claim's snapshot.
@@ -74,29 +75,40 @@ func (a *Applier) complete(owned []buckets.ID) bool {
 // Claim waits until a cut was applied and hands out what was parked there, once, if the position can be
 // verified. NO_CUT says that nothing is parked: too long ago, or the storage was not ready at the cut.
 func (a *Applier) Claim(ctx context.Context, cut uint64) (Claim, error) {
-	if err := a.WaitApplied(ctx, cut); err != nil {
+	claim, err := a.claimUnverified(ctx, cut)
+	if err != nil {
 		return Claim{}, err
 	}
-	a.mu.Lock()
-	parked := a.parked[cut]
-	delete(a.parked, cut)
-	epoch := a.epoch
-	a.mu.Unlock()
-	if parked == nil {
-		return Claim{}, api.Errorf(api.CodeNoCut, "no snapshot of the cut at %d", cut)
-	}
-	claim := Claim{View: parked.view, snap: parked.snap}
-	err := a.Verify(ctx, cut)
-	if err == nil && !a.sameEpoch(epoch) {
-		err = api.Errorf(api.CodeNoCut, "the node was loading again at the cut at %d", cut)
-	}
-	if err != nil {
+	if err := a.verifyClaim(ctx, claim); err != nil {
 		if closeErr := claim.Release(); closeErr != nil {
 			a.logger.Error("cannot close a snapshot", "reason", closeErr)
 		}
 		return Claim{}, err
 	}
 	return claim, nil
+}
+
+// claimUnverified is Claim without what makes sure that no entry was missed: verifyClaim.
+func (a *Applier) claimUnverified(ctx context.Context, cut uint64) (Claim, error) {
+	if err := a.WaitApplied(ctx, cut); err != nil {
+		return Claim{}, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	parked := a.parked[cut]
+	delete(a.parked, cut)
+	if parked == nil {
+		return Claim{}, api.Errorf(api.CodeNoCut, "no snapshot of the cut at %d", cut)
+	}
+	return Claim{View: parked.view, cut: cut, epoch: a.epoch, snap: parked.snap}, nil
+}
+
+func (a *Applier) verifyClaim(ctx context.Context, c Claim) error {
+	err := a.Verify(ctx, c.cut)
+	if err == nil && !a.sameEpoch(c.epoch) {
+		err = api.Errorf(api.CodeNoCut, "the node was loading again at the cut at %d", c.cut)
+	}
+	return err
 }
 
 func (a *Applier) sameEpoch(epoch uint64) bool {
@@ -110,29 +122,69 @@ func (a *Applier) sameEpoch(epoch uint64) bool {
 // answer counts only if it is newer than what was applied; with several replicas a cut-off server may
 // answer from the past, so a barrier is appended and must be in the answer.
 func (a *Applier) Verify(ctx context.Context, seq uint64) error {
-	a.mu.Lock()
-	epoch, applied, verified := a.epoch, a.applied, a.verified
-	a.mu.Unlock()
-	if verified >= seq {
+	q := a.question(seq)
+	if q == nil {
 		return nil
 	}
-	state, err := a.freshState(ctx)
-	if err != nil {
-		return err
+	select {
+	case <-q.answered:
+		return q.err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
+}
+
+// question is one to the log that verifies what was applied before it was asked. Those who need no more share
+// its answer.
+type question struct {
+	applied, epoch uint64
+	answered       chan struct{}
+	err            error
+}
+
+// question returns the one that verifies a position and is under way, or asks another; nil if the position is
+// verified.
+func (a *Applier) question(seq uint64) *question {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.verified >= seq {
+		return nil
+	}
+	if q := a.asked; q != nil && q.applied >= seq && q.epoch == a.epoch {
+		return q
+	}
+	q := &question{applied: a.applied, epoch: a.epoch, answered: make(chan struct{})}
+	a.asked = q
+	go func() {
+		defer close(q.answered)
+		ctx, cancel := context.WithTimeout(context.Background(), DefaultPinTTL)
+		defer cancel()
+		state, err := a.freshState(ctx)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.asked == q {
+			a.asked = nil
+		}
+		if q.err = err; err == nil {
+			q.err = a.answer(q, state)
+		}
+		if q.err == nil && a.verified < seq {
+			q.err = api.Errorf(api.CodeNoCut, "position %d is not applied", seq)
+		}
+	}()
+	return q
+}
+
+// answer moves the verified position, if the log's extent allows it; mu is held.
+func (a *Applier) answer(q *question, state api.LogState) error {
 	switch {
-	case a.epoch != epoch:
+	case a.epoch != q.epoch:
 		return api.Errorf(api.CodeNoCut, "the node is loading again")
 	case state.First > a.verified+1:
 		a.end(fmt.Errorf("%w: it begins at %d, this node has verified %d", buckets.ErrGap, state.First, a.verified))
 		return api.Errorf(api.CodeNoCut, "the log was purged to %d, beyond the verified position %d", state.First, a.verified)
 	}
-	a.verified = max(a.verified, applied)
-	if a.verified < seq {
-		return api.Errorf(api.CodeNoCut, "position %d is not applied", seq)
-	}
+	a.verified = max(a.verified, q.applied)
 	return nil
 }
 

@@ -25,31 +25,35 @@ func (c *cluster) pastFor(peer string) {
 var replicated = api.Settings{Buckets: 4, Replicas: 3, CheckpointBytes: 1024, DuplicateMS: 1000}
 
 func TestNothingIsAnsweredFromThePast(t *testing.T) {
-	for _, peer := range []string{"s1", "r1"} {
-		t.Run(peer, func(t *testing.T) {
-			bubble(t, 2, replicated, func(t *testing.T, c *cluster) {
-				c.put("", "a", "b", "c", "d")
-				c.pastFor(peer)
-				c.put("", "a", "b", "c", "d")
-				short := wordCount
-				short.TimeoutMS = 10_000
-				if _, _, err := c.job(short); api.CodeOf(err) != api.CodeTimeout {
-					t.Errorf("a job ended with %v", err)
-				}
-				if peer == "s1" {
-					for subject, body := range map[string]any{
-						"get": api.GetRequest{Bucket: 0, Space: api.DefaultSpace, Key: []byte("k")}, "spaces": api.Empty{},
-					} {
-						if err := c.request("storage.s1."+subject, body, nil); api.CodeOf(err) != api.CodeUnavailable {
-							t.Errorf("%s ended with %v", subject, err)
-						}
-					}
-				}
-				c.mem.SetFaults(busmem.Faults{})
-				c.expectJob(map[string]int64{"a": 2, "b": 2, "c": 2, "d": 2})
-			})
-		})
-	}
+	bubble(t, 2, replicated, func(t *testing.T, c *cluster) {
+		c.put("", "a", "b", "c", "d")
+		c.pastFor("s1")
+		c.put("", "a", "b", "c", "d")
+		short := wordCount
+		short.TimeoutMS = 10_000
+		if _, _, err := c.job(short); api.CodeOf(err) != api.CodeTimeout {
+			t.Errorf("a job ended with %v", err)
+		}
+		for subject, body := range map[string]any{
+			"get": api.GetRequest{Bucket: 0, Space: api.DefaultSpace, Key: []byte("k")}, "spaces": api.Empty{},
+		} {
+			if err := c.request("storage.s1."+subject, body, nil); api.CodeOf(err) != api.CodeUnavailable {
+				t.Errorf("%s ended with %v", subject, err)
+			}
+		}
+		c.mem.SetFaults(busmem.Faults{})
+		c.expectJob(map[string]int64{"a": 2, "b": 2, "c": 2, "d": 2})
+	})
+}
+
+// The table of a router at a cut need not be verified: what the storages pin is.
+func TestAJobIsRightWhileItsRouterIsToldThePast(t *testing.T) {
+	bubble(t, 2, replicated, func(t *testing.T, c *cluster) {
+		c.put("", "a", "b", "c", "d")
+		c.pastFor("r1")
+		c.put("", "a", "b", "c", "d")
+		c.expectJob(map[string]int64{"a": 2, "b": 2, "c": 2, "d": 2})
+	})
 }
 
 func TestNoCheckpointIsMadeOfThePast(t *testing.T) {

@@ -73,6 +73,8 @@ type pinned struct {
 	memory   atomic.Int64 // bytes of the map's tables, then of its output
 	end      *api.MapEnd
 	output   []byte
+	asked    time.Time     // when the map was asked for
+	mapped   chan struct{} // closed when end is there
 }
 
 // NewStorage returns a storage on its store; Run makes it serve.
@@ -268,7 +270,7 @@ func (s *Storage) Pin(ctx context.Context, req api.PinRequest) (api.PinReply, er
 	}
 	p := &pinned{
 		id: newID(), job: req.Job, router: req.Router, claim: claim,
-		buckets: among(claim.View.Of(s.ID()), req.Buckets), dropped: make(chan struct{}),
+		buckets: among(claim.View.Of(s.ID()), req.Buckets), dropped: make(chan struct{}), mapped: make(chan struct{}),
 		snapshot: req.Mode == api.ModeSnapshot,
 	}
 	reply := api.PinReply{PMR: p.id, Storage: s.ID(), Incarnation: s.cfg.Member.Incarnation}
@@ -276,9 +278,11 @@ func (s *Storage) Pin(ctx context.Context, req api.PinRequest) (api.PinReply, er
 		reply.Buckets = append(reply.Buckets, api.BucketPin{Bucket: uint16(b), Generation: claim.View.Owner(b).Generation})
 	}
 	if req.Space != "" {
-		if reply.HasSpace, err = p.hasSpace(req.Space); err != nil {
+		holding, err := claim.snap.Holding(p.buckets, req.Space, 1)
+		if err != nil {
 			return api.PinReply{}, errors.Join(err, claim.Release())
 		}
+		reply.HasSpace = len(holding) > 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,33 +310,45 @@ func among(owned []buckets.ID, wanted []uint16) []buckets.ID {
 	})
 }
 
-func (p *pinned) hasSpace(space string) (bool, error) {
-	for _, b := range p.buckets {
-		spaces, err := p.claim.snap.Spaces(b)
-		if err != nil {
-			return false, err
-		}
-		if slices.Contains(spaces, space) {
-			return true, nil
-		}
+// shortMap is how long the answer to a request to map waits for the map's end, to bring it along.
+const shortMap = 20 * time.Millisecond
+
+// Map starts the map of a PMR, if it still exists, and answers soon: with the map's end, if it has come by then.
+func (s *Storage) Map(ctx context.Context, req api.MapRequest) (api.MapReply, error) {
+	p, err := s.beginMap(req)
+	if err != nil {
+		return api.MapReply{}, err
 	}
-	return false, nil
+	soon := time.NewTimer(shortMap)
+	defer soon.Stop()
+	select {
+	case <-p.mapped:
+	case <-p.dropped:
+	case <-soon.C:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pinned[p.id] != p {
+		return api.MapReply{}, nil // it was given up, and so did not end
+	}
+	return api.MapReply{End: p.end}, nil
 }
 
-// Map starts the map of a PMR, if it still exists, and answers at once.
-func (s *Storage) Map(_ context.Context, req api.MapRequest) (api.Empty, error) {
+func (s *Storage) beginMap(req api.MapRequest) (*pinned, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.serving(); err != nil {
-		return api.Empty{}, err
+		return nil, err
 	}
-	if p := s.pinned[req.PMR]; p != nil && p.req.PMR == "" {
+	p := s.pinned[req.PMR]
+	if p != nil && p.req.PMR == "" {
 		if err := s.checkTotal(); err != nil {
-			return api.Empty{}, err
+			return nil, err
 		}
-		p.req = req
+		p.req, p.asked = req, time.Now()
 	}
-	return api.Empty{}, s.step(pmr.MapAsked{PMR: req.PMR})
+	return p, s.step(pmr.MapAsked{PMR: req.PMR})
 }
 
 // checkTotal refuses a map while the others' output takes too much; mu is held.
@@ -409,9 +425,20 @@ func (s *Storage) unpin(p *pinned) {
 	}
 }
 
+// reportAfter is when the end of a short map is told though the answer to its request has told it.
+const reportAfter = 200 * time.Millisecond
+
 // report tells the router the end of a map until it confirms or the PMR is dropped.
 func (s *Storage) report(p *pinned) {
 	subject := fmt.Sprintf("router.%s.mapped", p.router)
+	if time.Since(p.asked) < shortMap {
+		// The answer to the request to map tells it, after which the router releases the PMR.
+		select {
+		case <-p.dropped:
+			return
+		case <-time.After(reportAfter):
+		}
+	}
 	for told := false; ; {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		err := s.ports.Peers.Request(ctx, subject, p.end, &api.Empty{})
