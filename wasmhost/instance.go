@@ -61,7 +61,8 @@ type Instance struct {
 
 	buffer   uint32 // in the guest's memory, from pmr_alloc
 	capacity int
-	batch    []byte // the host's copy of the frames that the guest works on
+	batch    []byte // frames that were not read into the buffer
+	key      []byte // of the first record of the batch
 
 	phase  phase
 	place  place

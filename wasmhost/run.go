@@ -132,11 +132,10 @@ func (in *Instance) batches(ctx context.Context, f export, source Source) error 
 		}
 	}
 	for {
-		batch, records, err := source.Fill(in.batch[:0], in.config.BatchBytes)
+		batch, records, err := in.read(source)
 		if err != nil {
 			return fmt.Errorf("wasmhost: read bucket %d: %w", in.place.bucket, err)
 		}
-		in.batch = batch
 		if records == 0 {
 			break
 		}
@@ -158,6 +157,19 @@ func (in *Instance) batches(ctx context.Context, f export, source Source) error 
 	return in.check(call, in.end, 0, 0)
 }
 
+// read has the source write the next batch into the guest's buffer, if that is surely large enough: so its bytes
+// are copied once. Group has to know later which keys it gave, so it needs a batch that the guest cannot change.
+func (in *Instance) read(source Source) (batch []byte, records int, err error) {
+	limit := in.config.BatchBytes
+	if in.run.group == nil && in.capacity >= limit {
+		if room, ok := in.memory.Read(in.buffer, uint32(in.capacity)); ok {
+			return source.Fill(room[:0], limit) // a record that is larger than the buffer comes in memory of its own
+		}
+	}
+	in.batch, records, err = source.Fill(in.batch[:0], limit)
+	return in.batch, records, err
+}
+
 // enter notes where the batch lies, and its keys if they matter.
 func (in *Instance) enter(source Source, batch []byte, records int) error {
 	if s, ok := source.(numbered); ok {
@@ -167,7 +179,8 @@ func (in *Instance) enter(source Source, batch []byte, records int) error {
 	if err != nil {
 		return fmt.Errorf("wasmhost: batch of bucket %d: %w", in.place.bucket, err)
 	}
-	in.place.records, in.place.key = records, first.Key
+	in.key = append(in.key[:0], first.Key...) // the guest may change the batch before it fails
+	in.place.records, in.place.key = records, in.key
 	if in.run.group != nil {
 		return in.run.group.read(batch)
 	}
@@ -181,14 +194,18 @@ func (in *Instance) leave(batch []byte, records int) {
 	in.place.records, in.place.key = 0, nil
 }
 
-// give writes frames into the guest's buffer and calls one of its functions with them.
+// give calls one of the guest's functions with frames, which it writes into the guest's buffer unless they are there.
 func (in *Instance) give(ctx *callContext, f export, p phase, frames []byte) error {
 	if err := in.reserve(ctx, len(frames)); err != nil {
 		return err
 	}
-	if len(frames) > 0 && !in.memory.Write(in.buffer, frames) {
+	there, ok := in.memory.Read(in.buffer, uint32(len(frames)))
+	if !ok {
 		// The range was in the memory when pmr_alloc returned it, and memories do not shrink.
 		return in.outside("the buffer", uint64(in.buffer), uint64(len(frames)))
+	}
+	if len(frames) > 0 && &there[0] != &frames[0] {
+		copy(there, frames)
 	}
 	in.phase = p
 	err := in.check(ctx, f, uint64(in.buffer), uint64(len(frames)))

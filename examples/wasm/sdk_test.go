@@ -1,11 +1,13 @@
 package examples
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -367,6 +369,64 @@ func TestSDKTextsInC(t *testing.T) {
 	}
 }
 
+// pmr_next finds the words that Go finds, wherever their 64 bytes begin and end.
+func TestSDKWordsInC(t *testing.T) {
+	wordsInC(t, compile(t, wasmhost.Config{BatchBytes: batchBytes}, build(t, sdks[0])))
+}
+
+const batchBytes = 64 << 10
+
+func wordsInC(t *testing.T, m *wasmhost.Module) {
+	t.Helper()
+	in, err := instance(t, m, job{function: "each"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	text := func(n int) []byte {
+		const odd = "\x00\x08\t\n\v\f\r\x0e\x1f !a\x7f\x80\x85\xa0\xff"
+		out := make([]byte, n)
+		rare := 1 + random.IntN(100)
+		for i := range out {
+			if out[i] = 'x'; random.IntN(rare) == 0 {
+				out[i] = odd[random.IntN(len(odd))]
+			}
+		}
+		return out
+	}
+	var records []record
+	for range 3000 {
+		records = append(records, record{text(random.IntN(20)), text(random.IntN(200))})
+	}
+	for n := range 70 { // records that end near the memory's end, where no 64 bytes can be read
+		records = append(records, record{text(n), text(batchBytes - buckets.FrameHeader - 2*n)})
+	}
+	var want pairs
+	for _, r := range records {
+		for _, word := range bytes.FieldsFunc(r.key, isSpace) {
+			want = append(want, "key = "+string(word))
+		}
+		for _, word := range bytes.FieldsFunc(r.value, isSpace) {
+			want = append(want, "value = "+string(word))
+		}
+	}
+	var got pairs
+	if _, err := in.Map(t.Context(), 0, &lines{left: records}, &got); err != nil {
+		t.Fatal(err)
+	}
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			t.Fatalf("word %d is %q, want %q", i, got[i], want[i])
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d words, want %d", len(got), len(want))
+	}
+}
+
+// isSpace is ASCII white space, where the SDKs split.
+func isSpace(r rune) bool { return r == ' ' || r >= '\t' && r <= '\r' }
+
 // The SDKs also serve those who build in other ways: as C++, by the letter of C11 without SIMD, with libc, or without
 // Rust's std.
 func TestSDKOtherBuilds(t *testing.T) {
@@ -374,11 +434,13 @@ func TestSDKOtherBuilds(t *testing.T) {
 	include := "CPATH=../../sdk/c"
 	t.Run("c++", func(t *testing.T) {
 		build(t, sdks[0])
-		otherBuild(t, []string{include, "CC=clang++", "CFLAGS=-x c++ -Wextra -Werror"}, "../../sdk/templates/c/build.sh", c)
+		m := otherBuild(t, []string{include, "CC=clang++", "CFLAGS=-x c++ -Wextra -Werror"}, "../../sdk/templates/c/build.sh", c)
+		wordsInC(t, m)
 	})
 	t.Run("c11", func(t *testing.T) {
 		build(t, sdks[0])
-		otherBuild(t, []string{include, "CFLAGS=-std=c11 -pedantic -mno-simd128 -Wextra -Werror"}, "../../sdk/templates/c/build.sh", c)
+		m := otherBuild(t, []string{include, "CFLAGS=-std=c11 -pedantic -mno-simd128 -Wextra -Werror"}, "../../sdk/templates/c/build.sh", c)
+		wordsInC(t, m)
 	})
 	t.Run("libc", func(t *testing.T) {
 		build(t, "wordcount/wasi-c") // needs the same
@@ -391,7 +453,7 @@ func TestSDKOtherBuilds(t *testing.T) {
 }
 
 // otherBuild builds the guest that uses all of an SDK by a command, to which the output is appended, and tries it.
-func otherBuild(t *testing.T, env []string, command ...string) {
+func otherBuild(t *testing.T, env []string, command ...string) *wasmhost.Module {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "guest.wasm")
 	cmd := exec.CommandContext(t.Context(), command[0], append(command[1:], out)...)
@@ -399,9 +461,11 @@ func otherBuild(t *testing.T, env []string, command ...string) {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	in, err := instance(t, compile(t, wasmhost.Config{}, read(t, out)), job{function: "map"})
+	m := compile(t, wasmhost.Config{}, read(t, out))
+	in, err := instance(t, m, job{function: "map"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	mapPairs(t, in, []string{"000000 = one", "one = i64 -3", "one = f64 0.5", "records = i64 1"}, "one")
+	return m
 }

@@ -21,6 +21,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#ifdef __wasm_simd128__
+#include <wasm_simd128.h>
+#endif
 
 #ifdef __cplusplus
 #define PMR_C extern "C"
@@ -263,15 +266,17 @@ static void pmr_drain_slots(void) {
 // key needs its place, and at the end of the bucket. Not for combine and reduce. Keys of more than 23 bytes
 // are emitted as they come.
 static inline void pmr_sum(pmr_bytes key, int64_t v) {
-	uint64_t k[3] = {0, 0, 0}, kept[3];
+	uint64_t k[3] = {0, 0, 0}, kept;
 	if (key.len > PMR_SHORT) {
 		pmr_emit_i64(key, v);
 		return;
 	}
 	if (pmr_near(key.ptr)) {
-		__builtin_memcpy(kept, pmr_kept + PMR_SLACK - key.len, sizeof kept);
-		__builtin_memcpy(k, key.ptr, sizeof k);
-		k[0] &= kept[0], k[1] &= kept[1], k[2] &= kept[2];
+		for (int i = 2; i >= 0; i--) { // the farthest first: where it can be read, what is before it needs no check
+			__builtin_memcpy(&kept, pmr_kept + PMR_SLACK - key.len + 8 * i, 8);
+			__builtin_memcpy(&k[i], key.ptr + 8 * i, 8);
+			k[i] &= kept;
+		}
 	} else {
 		__builtin_memcpy(k, key.ptr, key.len);
 	}
@@ -280,14 +285,14 @@ static inline void pmr_sum(pmr_bytes key, int64_t v) {
 	hash = (hash ^ hash >> 32) * 0xff51afd7ed558ccdull;
 	uint32_t at = (uint32_t)(hash >> 50); // of 2^14
 	pmr_slot *s = &pmr_slots[at];
-	int64_t sum;
-	if (((s->key[0] ^ k[0]) | (s->key[1] ^ k[1]) | (s->key[2] ^ k[2])) == 0 && !__builtin_add_overflow(s->sum, v, &sum)) {
+	int64_t old = s->sum, sum;
+	if (((s->key[2] ^ k[2]) | (s->key[1] ^ k[1]) | (s->key[0] ^ k[0])) == 0 && !__builtin_add_overflow(old, v, &sum)) {
 		s->sum = sum;
 		return;
 	}
 	pmr_drain = pmr_drain_slots;
 	pmr_evict(s);
-	s->key[0] = k[0], s->key[1] = k[1], s->key[2] = k[2], s->sum = v;
+	s->sum = v, s->key[2] = k[2], s->key[1] = k[1], s->key[0] = k[0];
 	pmr_taken[at / 64] |= 1ull << at % 64;
 }
 
@@ -298,9 +303,10 @@ static inline bool pmr_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r
 // pmr_spaces has a bit for each of the 16 bytes at p: 1 if it is white space, 32 or 9 to 13.
 #ifdef __wasm_simd128__
 static inline uint32_t pmr_spaces(const char *p) {
-	unsigned char x __attribute__((vector_size(16)));
-	__builtin_memcpy(&x, p, sizeof x);
-	return (uint32_t)__builtin_wasm_bitmask_i8x16((x == ' ') | (x - '\t' < 5));
+	v128_t x = wasm_v128_load(p), blank = wasm_i8x16_eq(x, wasm_i8x16_const_splat(' '));
+	// 9 to 13 are those that leave nothing: an unsigned comparison would be more instructions.
+	v128_t left = wasm_u8x16_sub_sat(wasm_i8x16_sub(x, wasm_i8x16_const_splat('\t')), wasm_i8x16_const_splat('\r' - '\t'));
+	return wasm_i8x16_bitmask(wasm_v128_or(blank, wasm_i8x16_eq(left, wasm_i8x16_const_splat(0))));
 }
 #else
 static inline uint32_t pmr_spaces(const char *p) {
@@ -359,6 +365,62 @@ static inline bool pmr_word(pmr_bytes *text, pmr_bytes *word) {
 	text->ptr = p + len;
 	text->len = left - len;
 	return len > 0;
+}
+
+// pmr_words goes through all words of a text, as pmr_word does, and faster:
+//
+//	pmr_bytes word;
+//	pmr_words words = pmr_words_of(text);
+//	while (pmr_next(&words, &word))
+//		pmr_emit_i64(word, 1);
+typedef struct pmr_words {
+	const char *at, *next, *end; // the 64 bytes that edges is about, what comes after them, the text's end
+	uint64_t edges;              // a bit where a word begins or ends, for whole words only
+} pmr_words;
+
+static inline pmr_words pmr_words_of(pmr_bytes text) {
+	pmr_words w = {text.ptr, text.ptr, text.ptr + text.len, 0};
+	return w;
+}
+
+// pmr_blanks has a bit for each of 64 bytes: 1 if it is white space or not of the text.
+static inline uint64_t pmr_blanks(const char *p, uint32_t left) {
+	uint64_t blank = left < 64 ? ~0ull << left : 0;
+	if ((uintptr_t)p + 64 <= pmr_readable) // the farthest first here too
+		return blank | (uint64_t)pmr_spaces(p + 48) << 48 | (uint64_t)pmr_spaces(p + 32) << 32 |
+			(uint64_t)pmr_spaces(p + 16) << 16 | pmr_spaces(p);
+	for (uint32_t i = 0; i < left && i < 64; i++) blank |= (uint64_t)pmr_space(p[i]) << i;
+	return blank;
+}
+
+// pmr_next gives the next word: false when there is none left.
+static inline bool pmr_next(pmr_words *w, pmr_bytes *word) {
+	while (w->edges == 0) {
+		const char *p = w->next;
+		if (p >= w->end) return false;
+		uint32_t left = (uint32_t)(w->end - p);
+		uint64_t blank = pmr_blanks(p, left), edges = blank ^ (blank << 1 | 1);
+		w->at = p;
+		w->next = left > 64 ? p + 64 : w->end;
+		if (blank >> 63 == 0) { // the last word goes on: the next time begins with it
+			int last = 63 - __builtin_clzll(edges);
+			if (last == 0) {
+				word->ptr = p;
+				word->len = pmr_rest(p, left);
+				w->next = p + word->len;
+				return true;
+			}
+			edges ^= 1ull << last;
+			w->next = p + last;
+		}
+		w->edges = edges;
+	}
+	uint32_t from = (uint32_t)__builtin_ctzll(w->edges);
+	w->edges &= w->edges - 1;
+	word->ptr = w->at + from;
+	word->len = (uint32_t)__builtin_ctzll(w->edges) - from;
+	w->edges &= w->edges - 1;
+	return true;
 }
 
 // ---- the job

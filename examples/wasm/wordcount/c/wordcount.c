@@ -2,7 +2,8 @@
 #include "pmr.h"
 
 PMR_FUNCTION(map, r) {
-	pmr_bytes word, text = r.value;
-	while (pmr_word(&text, &word))
+	pmr_bytes word;
+	pmr_words words = pmr_words_of(r.value);
+	while (pmr_next(&words, &word))
 		pmr_sum(word, 1);
 }

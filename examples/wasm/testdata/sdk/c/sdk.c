@@ -40,6 +40,15 @@ PMR_FUNCTION(words, r) {
 	while (pmr_word(&text, &word)) pmr_emit(r.key, word);
 }
 
+// each emits the words of the key and of the value.
+PMR_FUNCTION(each, r) {
+	pmr_bytes word;
+	pmr_words words = pmr_words_of(r.key);
+	while (pmr_next(&words, &word)) pmr_emit(pmr_text("key"), word);
+	words = pmr_words_of(r.value);
+	while (pmr_next(&words, &word)) pmr_emit(pmr_text("value"), word);
+}
+
 PMR_FUNCTION(failing, r) { pmr_fail("cannot take it", r.value); }
 
 // reduce adds up the i64s of a key, and says how much lies between first and last.

@@ -1,0 +1,20 @@
+;; Writes over its batch after it has emitted it. It traps if the first value of the batch had five bytes.
+(module
+  (import "pmr1" "emit" (func $emit (param i32 i32)))
+  (import "pmr1" "emit_kv" (func $emit_kv (param i32 i32 i32 i32)))
+  (memory (export "memory") 2)
+  (func (export "pmr_alloc") (param $n i32) (result i32)
+    (if (result i32) (i32.gt_u (local.get $n) (i32.const 4096)) (then (i32.const 0)) (else (i32.const 65536))))
+  (func (export "map") (param $p i32) (param $n i32) (result i32)
+    (local $size i32)
+    (local.set $size (i32.load offset=8 (local.get $p)))
+    (call $emit (local.get $p) (local.get $n))
+    (memory.fill (local.get $p) (i32.const 255) (local.get $n))
+    (if (i32.eq (local.get $size) (i32.const 5)) (then unreachable))
+    (i32.const 0))
+  ;; It emits the first key of the batch, of two bytes, after it has written over it.
+  (func (export "reduce") (param $p i32) (param $n i32) (result i32)
+    (i32.store16 (i32.const 16) (i32.load16_u offset=12 (local.get $p)))
+    (memory.fill (local.get $p) (i32.const 255) (local.get $n))
+    (call $emit_kv (i32.const 16) (i32.const 2) (i32.const 0) (i32.const 0))
+    (i32.const 0)))
