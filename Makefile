@@ -33,8 +33,14 @@ EXPLORE ?= all
 SEED ?= 1
 SEEDS ?= 2000
 
+# How long make chaos kills processes, how many megabytes of records it moves meanwhile, and what decides about
+# victims and moments; 0 takes a new seed.
+CHAOS_TIME ?= 10m
+CHAOS_SIZE ?= 2000
+CHAOS_SEED ?= 0
+
 # What make check runs after the tests, in this order.
-CHECKS := build lint arch race fuzz explore sim mutants wasm-check tidy-check vuln-check
+CHECKS := build lint arch race fuzz explore sim chaos-short mutants wasm-check tidy-check vuln-check
 
 ##@ Use
 
@@ -67,6 +73,12 @@ explore: ## Search the protocol's states breadth first, about two minutes; EXPLO
 
 sim: ## Run SEEDS (2000) seeds of the simulator from SEED (1) on
 	go test -count=1 -timeout 60m -v -run 'TestSeeds$$|TestReplay$$' ./sim -sim.seed=$(SEED) -sim.seeds=$(SEEDS)
+
+chaos: ## Kill one process after the other for CHAOS_TIME (10m) while buckets move, records come and jobs count
+	go test -count=1 -timeout 3h -v -run 'TestChaos$$' ./e2e -chaos -chaos.time=$(CHAOS_TIME) -chaos.size=$(CHAOS_SIZE) -chaos.seed=$(CHAOS_SEED)
+
+chaos-short: ## The same with 200 MB of records, for a minute
+	@$(MAKE) --no-print-directory chaos CHAOS_TIME=60s CHAOS_SIZE=200
 
 mutants: ## Switch off one mechanism of the protocol after the other: a test must notice each
 	go run ./internal/mutants
@@ -197,4 +209,4 @@ clean: ## Remove what was built, and the tools
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo build test e2e-long race fuzz explore sim mutants bench microbench arch lint fmt schema tidy-check wasm wasm-check wat2wasm toolchains vuln vuln-check check check-rest tools clean help
+.PHONY: demo build test e2e-long race fuzz explore sim chaos chaos-short mutants bench microbench arch lint fmt schema tidy-check wasm wasm-check wat2wasm toolchains vuln vuln-check check check-rest tools clean help

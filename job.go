@@ -27,6 +27,7 @@ const (
 type Job struct {
 	ID       string            // minted if empty; a job of an id that runs or ended is joined, not run again
 	Module   string            // name, name@version or digest; empty passes records through
+	Label    string            // what lists and messages call the module, as the name of an uploaded file; default its name
 	Function string            // of the module; default map
 	Combine  string            // function of the module, run on each storage's output
 	Reduce   string            // sum, count, min, max, none, module, module:NAME; default the module's own
@@ -63,7 +64,7 @@ func (j Job) check() error {
 
 func (j Job) request() api.JobRequest {
 	req := api.JobRequest{
-		Job: j.ID, Module: j.Module, Function: j.Function, Combine: j.Combine, Reduce: j.Reduce, Space: j.Space,
+		Job: j.ID, Module: j.Module, Label: j.Label, Function: j.Function, Combine: j.Combine, Reduce: j.Reduce, Space: j.Space,
 		Mode: j.Mode, TimeoutMS: j.Timeout.Milliseconds(), Attempts: j.Attempts, Sort: j.Sort, Limit: j.Limit,
 		OnError: j.OnError, MaxSkip: j.MaxSkip, Client: j.Client, Buckets: j.Buckets,
 		Params: wireParams(j.Params), MaxBytes: j.PageBytes, WaitMS: min(waitSlice, j.Timeout).Milliseconds(), Proof: j.Proof,
@@ -168,8 +169,7 @@ func (c *Client) await(ctx context.Context, job Job) (api.JobReply, error) {
 func (c *Client) begin(ctx context.Context, req api.JobRequest) (api.JobReply, error) {
 	var reply api.JobReply
 	err := persist(ctx, time.Duration(req.TimeoutMS)*time.Millisecond, func(err error) bool {
-		code := api.CodeOf(err)
-		return code == api.CodeBusy && api.AsError(err).Details["job"] == "" || unanswered(err)
+		return withoutTurn(err) || unanswered(err)
 	}, func() error {
 		reply = api.JobReply{}
 		return c.patient(ctx, req.WaitMS, "job.run", req, &reply)
@@ -181,12 +181,17 @@ func (c *Client) begin(ctx context.Context, req api.JobRequest) (api.JobReply, e
 func (c *Client) fetch(ctx context.Context, req api.ResultRequest) (api.JobReply, error) {
 	var reply api.JobReply
 	err := persist(ctx, askAgainFor, func(err error) bool {
-		return api.CodeOf(err) == api.CodeUnavailable || unanswered(err)
+		return api.CodeOf(err) == api.CodeUnavailable || withoutTurn(err) || unanswered(err)
 	}, func() error {
 		reply = api.JobReply{}
 		return c.patient(ctx, req.WaitMS, "job.result", req, &reply)
 	})
 	return reply, err
+}
+
+// withoutTurn reports whether a router was too busy for a request, and not a storage for a job.
+func withoutTurn(err error) bool {
+	return api.CodeOf(err) == api.CodeBusy && api.AsError(err).Details["job"] == ""
 }
 
 // unanswered reports whether a request got no answer. A job that ran out of time fails with the same code,

@@ -25,19 +25,12 @@ type Member struct {
 	PID         int     `json:"pid"`
 }
 
-// TakeRequest tells a storage to become the owner of buckets that have none: subject storage.<id>.take.
-type TakeRequest struct {
-	Order   string   `json:"order"`
-	Buckets []uint16 `json:"buckets"`
-}
-
-// MoveOrder is an order on the work queue rebalance.
-type MoveOrder struct {
-	ID      string   `json:"id"`
-	Src     string   `json:"src,omitempty"` // empty: the buckets have no owner
-	Dst     string   `json:"dst"`
-	Buckets []uint16 `json:"buckets"`
-	Reason  string   `json:"reason"`
+// Identity says to whose folder the id of a storage or router belongs, also while that does not run: KV STATE, keys
+// identity.storage.<id> and identity.router.<id>.
+type Identity struct {
+	Version int    `json:"version"`
+	Folder  string `json:"folder"` // see Member
+	Host    string `json:"host"`   // where it ran last
 }
 
 // StorageStatus answers storage.<id>.status.
@@ -79,6 +72,9 @@ type ClusterStatus struct {
 	Unowned  []uint16        `json:"unowned,omitempty"`
 	Jobs     int             `json:"jobs"` // running on the router that answers
 	// JobsWaiting are those that wait there for their turn.
-	JobsWaiting int      `json:"jobs_waiting,omitempty"`
-	Problems    []string `json:"problems,omitempty"`
+	JobsWaiting int           `json:"jobs_waiting,omitempty"`
+	Topology    Topology      `json:"topology"`
+	Gone        []GoneStorage `json:"gone,omitempty"`
+	Moves       MovesReply    `json:"moves"` // without those that have ended
+	Problems    []string      `json:"problems,omitempty"`
 }

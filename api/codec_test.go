@@ -43,12 +43,12 @@ func TestRefusedMessages(t *testing.T) {
 		body string
 		want string
 	}{
-		{&TakeRequest{}, "\x81\xa7buckets\x92\x01\xce\x00\x01\x00\x05", "field buckets[1] is 65541, out of the range of uint16"},
-		{&TakeRequest{}, "\x81\xa7buckets\x91\xff", "field buckets[0] is -1, out of the range of uint16"},
-		{&TakeRequest{}, "\x81\xa7buckets\xc4\x01\x05", "field buckets must be an array, not bytes"},
-		{&TakeRequest{}, "\x81\xa7buckets\x91\xca\x3f\x80\x00\x00", "field buckets[0] must be an integer, not a float"},
-		{&TakeRequest{}, `{"buckets":[65541]}`, "65541"},
-		{&TakeRequest{}, `{"buckets":[-1]}`, "-1"},
+		{&ReceiveRequest{}, "\x81\xa7buckets\x92\x01\xce\x00\x01\x00\x05", "field buckets[1] is 65541, out of the range of uint16"},
+		{&ReceiveRequest{}, "\x81\xa7buckets\x91\xff", "field buckets[0] is -1, out of the range of uint16"},
+		{&ReceiveRequest{}, "\x81\xa7buckets\xc4\x01\x05", "field buckets must be an array, not bytes"},
+		{&ReceiveRequest{}, "\x81\xa7buckets\x91\xca\x3f\x80\x00\x00", "field buckets[0] must be an integer, not a float"},
+		{&ReceiveRequest{}, `{"buckets":[65541]}`, "65541"},
+		{&ReceiveRequest{}, `{"buckets":[-1]}`, "-1"},
 		{&JobRequest{}, "\x81\xaatimeout_ms\xcf\xff\xff\xff\xff\xff\xff\xff\xff", "field timeout_ms is 18446744073709551615, out of the range of int64"},
 		{&JobRequest{}, "\x81\xaatimeout_ms\xc3", "field timeout_ms must be an integer, not a boolean"},
 		{&JobRequest{}, "\x81\xa6module\x05", "field module must be a string, not an integer"},

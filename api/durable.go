@@ -7,15 +7,22 @@ const (
 	JobCanceled JobStatus = "canceled"
 )
 
+// JobStatuses are all states of a job, in the order in which they follow each other.
+func JobStatuses() []JobStatus {
+	return []JobStatus{JobQueued, JobRunning, JobDone, JobFailed, JobCanceled}
+}
+
 // Over reports whether a job of this state has ended.
 func (s JobStatus) Over() bool { return s == JobDone || s == JobFailed || s == JobCanceled }
 
-// JobRecord is what the cluster knows of a job: KV JOBS, key job.<id>. Every change of it is a compare-and-set.
+// JobRecord is what the cluster knows of a job: KV JOBS, key job.<id> of a durable one. Under claim.<id> it says for some
+// time who has the id: the router that runs a job of job.run, or, with Durable, that a job of job.submit is being stored.
+// Every change of it is a compare-and-set.
 // Times are the wall clocks of whoever wrote them, for people only.
 type JobRecord struct {
 	Version     int         `json:"version"` // of this structure
 	Job         string      `json:"job"`
-	Durable     bool        `json:"durable,omitempty"` // else it only says which router runs the job
+	Durable     bool        `json:"durable,omitempty"`
 	State       JobStatus   `json:"state"`
 	Asked       string      `json:"asked,omitempty"`   // sha256 of the request as it was sent, so that a repeated one is known
 	Request     *JobRequest `json:"request,omitempty"` // complete, with the module's digest
@@ -102,6 +109,9 @@ type JobsRequest struct {
 	Client string    `json:"client,omitempty"`
 	Limit  int       `json:"limit,omitempty"` // default 100, at most 1,000
 }
+
+// MostListed is the largest Limit of a JobsRequest.
+const MostListed = 1000
 
 // JobsReply answers it: the newest first.
 type JobsReply struct {

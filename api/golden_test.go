@@ -51,19 +51,27 @@ func messages() []any {
 	params := map[string]Bytes{"pattern": Bytes("\xff\x00")}
 	own := BucketParams{Bucket: 65534, Params: params}
 	req := JobRequest{
-		Job: "j1", Module: "wordcount@1", Function: "map", Combine: "combine", Reduce: "sum", Space: "default", Params: params,
+		Job: "j1", Module: "wordcount@1", Label: "count.wasm", Function: "map", Combine: "combine", Reduce: "sum", Space: "default", Params: params,
 		Mode: "hold", TimeoutMS: 60_000, Attempts: 10, Sort: "-value", Limit: 20, WaitMS: 500, MaxBytes: 1 << 19, Proof: true,
 		OnError: "skip", MaxSkip: 7, Client: "shop", Buckets: []uint16{3, 65534}, Keys: []Bytes{key}, BucketParams: []BucketParams{own},
 	}
-	return append(jobMessages(req, stats), []any{
+	received := Received{Bucket: 65534, State: ReceiveFailed, Bytes: 10, Total: 100, Error: &Error{Code: CodeUnavailable, Message: "no leader"}}
+	activation := Activation{Bucket: 7, Owner: "s2", Generation: 33}
+	return append(append(jobMessages(req, stats), adminMessages()...), []any{
 		Settings{},
 		settings, member,
-		TakeRequest{Order: "o1", Buckets: []uint16{0, 65534}},
-		MoveOrder{ID: "m1", Src: "s1", Dst: "s2", Buckets: []uint16{7}, Reason: "weights"},
+		ReceiveRequest{Order: "o1", Buckets: []uint16{0, 65534}, TTLMS: 60_000, WaitMS: 2000, Bandwidth: 1 << 20},
+		received,
+		ReceiveReply{Buckets: []Received{{State: ReceiveReady, Bytes: 100, Total: 100}, received}},
+		ActivateRequest{Order: "o1", Gate: "g1", Buckets: []BucketPin{{Bucket: 7, Generation: 12}}, FenceSrc: 30, FenceDst: 31},
+		activation,
+		ActivateReply{Buckets: []Activation{activation}},
+		MoveOrder{ID: "m1", Src: "s1", Dst: "s2", Buckets: []uint16{7}, Reason: "weights", Takeover: true},
 		status, info,
 		ClusterStatus{
 			Cluster: "dev", Healthy: true, Settings: settings, Log: log, Members: []Member{member},
 			Storages: []StorageStatus{status}, Unowned: []uint16{3}, Jobs: 2, JobsWaiting: 5, Problems: []string{"no storage"},
+			Topology: topologyMessage(), Gone: []GoneStorage{{Storage: "s3", Buckets: 85, TakeoverMS: -1}}, Moves: MovesReply{Planner: "r1"},
 		},
 		Error{Code: CodeBusy, Message: "busy", Hint: "later", Details: map[string]string{"storage": "s1"}},
 		req,

@@ -4,6 +4,7 @@ package api
 type JobRequest struct {
 	Job       string           `json:"job,omitempty"`      // the client's own id; one is made if empty
 	Module    string           `json:"module,omitempty"`   // name, name@version or sha256; empty passes records through
+	Label     string           `json:"label,omitempty"`    // what lists and messages call the module, as the name of an uploaded file; default its name
 	Function  string           `json:"function,omitempty"` // default map
 	Combine   string           `json:"combine,omitempty"`  // a function of the module, run on each storage's output
 	Reduce    string           `json:"reduce,omitempty"`   // sum, count, min, max, none, module, or a function of the module as module:NAME

@@ -9,6 +9,7 @@
 //	latency     the median of a job over an empty space against a bare synced JetStream publish
 //	interactive the same on three storage processes, and many such jobs at a time
 //	fairness    the longest waits of jobs and of gates, as moves need them, that compete without a pause
+//	moves       moves of buckets beside writes, jobs and long maps, and a takeover; -moves.time shortens its minutes
 //	imports     submit import against a bare synced JetStream publish of the same bytes
 //	job         CPU seconds of the demo's job (words of the Go standard library) against an idiomatic Go program
 //	            over the same lines in one file
@@ -26,6 +27,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -42,7 +44,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
+	flag.Parse()
+	err := run(ctx, flag.Args())
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -75,6 +78,7 @@ func (b *bench) sections() []section {
 		{"latency", true, b.latency},
 		{"interactive", false, b.interactive},
 		{"fairness", false, b.fairness},
+		{"moves", false, b.moves},
 		{"imports", true, b.imports},
 		{"job", true, b.words},
 		{"neighbours", true, b.neighbours},

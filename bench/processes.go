@@ -21,18 +21,23 @@ const healthyWithin = time.Minute
 
 // processes is a cluster of a NATS server, a router and three storages, each a process of its own.
 type processes struct {
+	engine string // the program
 	server string
 	cmds   []*exec.Cmd // in the order in which they were started
 	conn   *bus.Bus
 	client *pinion.Client
 }
 
-func (b *bench) startProcesses(ctx context.Context) (p *processes, err error) {
+func (b *bench) startProcesses(ctx context.Context) (*processes, error) {
+	return b.startProcessesOf(ctx, "bin/engine")
+}
+
+func (b *bench) startProcessesOf(ctx context.Context, engine string) (p *processes, err error) {
 	dir, err := os.MkdirTemp(b.dir, "processes-")
 	if err != nil {
 		return nil, err
 	}
-	p = &processes{}
+	p = &processes{engine: engine}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.stop())
@@ -54,7 +59,7 @@ func (b *bench) startProcesses(ctx context.Context) (p *processes, err error) {
 
 // startServer starts the NATS server and returns its address, which it prints first.
 func (p *processes) startServer(ctx context.Context, dir string) (string, error) {
-	cmd := exec.CommandContext(ctx, "bin/engine", "nats", "--dir", filepath.Join(dir, "nats"), "--listen=127.0.0.1:0")
+	cmd := exec.CommandContext(ctx, p.engine, "nats", "--dir", filepath.Join(dir, "nats"), "--listen=127.0.0.1:0")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", err
@@ -74,7 +79,7 @@ func (p *processes) startServer(ctx context.Context, dir string) (string, error)
 
 func (p *processes) start(ctx context.Context, dir, role string, flags ...string) error {
 	args := append([]string{role, "--server", p.server, "--log=error", "--dir", filepath.Join(dir, strings.Join(append(flags[:1:1], role), ""))}, flags...)
-	cmd := exec.CommandContext(ctx, "bin/engine", args...)
+	cmd := exec.CommandContext(ctx, p.engine, args...)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		return err

@@ -25,8 +25,9 @@ func (s Share) weight() float64 {
 
 // Order tells a storage to take buckets.
 type Order struct {
+	Src     string // who owns them; empty: nobody
 	Dst     string
-	Buckets []ID
+	Buckets []ID // ascending
 }
 
 // Targets says how many of n buckets each storage should own: in proportion to its weight, rounded by
@@ -65,8 +66,16 @@ func Targets(n int, shares []Share) map[string]int {
 
 // Assign plans owners for the buckets that have none: as many to each storage as it lacks of its target, in
 // runs, by name. It moves nothing that has an owner.
-func Assign(v *View, shares []Share) []Order {
-	free := v.Of("")
+func Assign(v *View, shares []Share) []Order { return assign(v, "", shares) }
+
+// Takeover plans new owners for all buckets of a storage that is gone, in the manner of [Assign]. The plan is empty if
+// no other share has a weight.
+func Takeover(v *View, gone string, shares []Share) []Order {
+	return assign(v, gone, slices.DeleteFunc(slices.Clone(shares), func(s Share) bool { return s.Storage == gone }))
+}
+
+func assign(v *View, src string, shares []Share) []Order {
+	free := v.Of(src)
 	missing := map[string]int{}
 	var names []string
 	targets := Targets(v.Len(), shares)
@@ -89,7 +98,7 @@ func Assign(v *View, shares []Share) []Order {
 	var plan []Order
 	for _, name := range names {
 		if n := count[name]; n > 0 {
-			plan = append(plan, Order{Dst: name, Buckets: free[:n:n]})
+			plan = append(plan, Order{Src: src, Dst: name, Buckets: free[:n:n]})
 			free = free[n:]
 		}
 	}

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -41,7 +42,9 @@ type passage struct {
 	stream  string
 	filters []string // full subjects; none: all
 	latest  bool     // only the last message of each subject, then what follows
+	bare    bool     // headers only
 	next    uint64   // position to go on at
+	ahead   int      // messages that are held for a slow callback; default batchMessages
 
 	idle      time.Duration // silence after which a consumer is replaced; 0: any silence is right
 	delivered uint64        // in all
@@ -121,7 +124,7 @@ func (p *passage) session(ctx context.Context, begin func(uint64) error, fn func
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	msgs := make(chan jetstream.Msg, batchMessages)
+	msgs := make(chan jetstream.Msg, cmp.Or(p.ahead, batchMessages))
 	consuming, err := cons.Consume(func(m jetstream.Msg) {
 		select {
 		case msgs <- m:
@@ -170,6 +173,7 @@ func (p *passage) consumer(ctx context.Context) (jetstream.Consumer, error) {
 		Replicas:          1,
 		InactiveThreshold: consumerThreshold,
 		FilterSubjects:    p.filters,
+		HeadersOnly:       p.bare,
 	}
 	if p.latest {
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverLastPerSubjectPolicy, 0

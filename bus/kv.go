@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -39,13 +41,22 @@ type KV struct {
 // KV opens a bucket, and makes it first if create is true and it does not exist. It fails with
 // UNKNOWN_CLUSTER if it does not exist.
 func (b *Bus) KV(ctx context.Context, name string, create bool, replicas int) (*KV, error) {
+	return b.openKV(ctx, name, create, replicas, jetstream.FileStorage)
+}
+
+// MemoryKV is KV for what may be lost when the servers restart: nothing waits for a disk.
+func (b *Bus) MemoryKV(ctx context.Context, name string, create bool, replicas int) (*KV, error) {
+	return b.openKV(ctx, name, create, replicas, jetstream.MemoryStorage)
+}
+
+func (b *Bus) openKV(ctx context.Context, name string, create bool, replicas int, storage jetstream.StorageType) (*KV, error) {
 	bucket := b.stream(name)
 	prefix := "$KV." + bucket + "."
 	cfg := jetstream.StreamConfig{
 		Name:                   "KV_" + bucket,
 		Description:            "Pinion's " + strings.ToLower(name) + " of cluster " + b.cfg.Cluster,
 		Subjects:               []string{prefix + ">"},
-		Storage:                jetstream.FileStorage,
+		Storage:                storage,
 		Discard:                jetstream.DiscardNew,
 		Replicas:               max(replicas, 1),
 		MaxMsgsPerSubject:      1,
@@ -234,33 +245,57 @@ func Conflict(key string) error {
 		WithHint("read it and try again").With("key", key))
 }
 
-// List reads all keys with a prefix, in the order of their names.
+// List reads all keys with a prefix, in the order of their names. All of them are in memory at once: see Each.
 func (k *KV) List(ctx context.Context, prefix string) ([]api.KVEntry, error) {
-	found, err := k.bus.latest(ctx, k.name, k.filter(prefix))
-	if err != nil {
-		return nil, k.bus.streamError(ctx, "list keys "+prefix, err)
-	}
-	var out []api.KVEntry
-	for _, d := range found {
-		if e := k.decode(d); !e.Deleted && strings.HasPrefix(e.Key, prefix) {
-			out = append(out, e)
-		}
+	found, err := k.collect(ctx, prefix, false)
+	out := make([]api.KVEntry, 0, len(found))
+	for _, e := range found {
+		out = append(out, e)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Key < out[j].Key })
-	return out, nil
+	return out, err
 }
 
-// Keys is the names of List.
+// Keys is the names of List. The values stay on the server.
 func (k *KV) Keys(ctx context.Context, prefix string) ([]string, error) {
-	entries, err := k.List(ctx, prefix)
+	found, err := k.collect(ctx, prefix, true)
+	return slices.Sorted(maps.Keys(found)), err
+}
+
+func (k *KV) collect(ctx context.Context, prefix string, bare bool) (map[string]api.KVEntry, error) {
+	found := map[string]api.KVEntry{}
+	err := k.each(ctx, prefix, bare, func(e api.KVEntry) {
+		if e.Deleted {
+			delete(found, e.Key)
+		} else {
+			found[e.Key] = e
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
-	out := make([]string, len(entries))
-	for i, e := range entries {
-		out[i] = e.Key
+	return found, nil
+}
+
+// Each calls fn with the keys that have a prefix, oldest value first, without holding more than a few of them. One that
+// is written or removed meanwhile may come again, and so may all if a connection is lost: what comes last counts. Keys
+// that were removed some minutes ago come as Deleted.
+func (k *KV) Each(ctx context.Context, prefix string, fn func(api.KVEntry)) error {
+	return k.each(ctx, prefix, false, fn)
+}
+
+// each is Each, with bare without values.
+func (k *KV) each(ctx context.Context, prefix string, bare bool, fn func(api.KVEntry)) error {
+	p := &passage{stream: k.name, filters: []string{k.filter(prefix)}, bare: bare}
+	err := k.bus.latest(ctx, p, func(d delivery) {
+		if e := k.decode(d); strings.HasPrefix(e.Key, prefix) {
+			fn(e)
+		}
+	})
+	if err != nil {
+		return k.bus.streamError(ctx, "list keys "+prefix, err)
 	}
-	return out, nil
+	return nil
 }
 
 // filter is the narrowest subject that covers a prefix.
@@ -276,13 +311,14 @@ func (k *KV) decode(d delivery) api.KVEntry {
 	return e
 }
 
-// latest reads the last message of each subject.
-func (b *Bus) latest(ctx context.Context, stream, filter string) ([]delivery, error) {
-	var found map[string]delivery
+// latest calls fn with the last message of each subject below p's filter, in the order of the stream. One that is
+// replaced meanwhile, or all if a consumer is lost, may come again.
+func (b *Bus) latest(ctx context.Context, p *passage, fn func(delivery)) error {
+	var found map[string]bool
 	l := listing{}
-	p := &passage{bus: b, stream: stream, filters: []string{filter}, latest: true, idle: listingIdle}
+	p.bus, p.latest, p.idle = b, true, listingIdle
 	err := p.run(ctx, func(pending uint64) error {
-		found = map[string]delivery{}
+		found = map[string]bool{}
 		l = listing{expected: pending}
 		if pending == 0 {
 			return errDone
@@ -290,30 +326,23 @@ func (b *Bus) latest(ctx context.Context, stream, filter string) ([]delivery, er
 		return nil
 	}, func(batch []delivery) error {
 		for _, d := range batch {
-			found[d.subject] = d
+			found[d.subject] = true
+			fn(d)
 			if l.complete(d) {
 				return errDone
 			}
 		}
 		return nil
 	})
-	if err == nil {
-		err = b.addMissed(ctx, stream, filter, found)
-	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	out := make([]delivery, 0, len(found))
-	for _, d := range found {
-		out = append(out, d)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].seq < out[j].seq })
-	return out, nil
+	return b.addMissed(ctx, p.stream, p.filters[0], found, fn)
 }
 
 // addMissed reads what a listing has left out: a message that is replaced while it runs is delivered as another
 // one or twice, so that the count of what there was says nothing.
-func (b *Bus) addMissed(ctx context.Context, stream, filter string, found map[string]delivery) error {
+func (b *Bus) addMissed(ctx context.Context, stream, filter string, found map[string]bool, fn func(delivery)) error {
 	s, err := b.js.Stream(ctx, stream)
 	if err != nil {
 		return err
@@ -326,7 +355,7 @@ func (b *Bus) addMissed(ctx context.Context, stream, filter string, found map[st
 		return err
 	}
 	for subject := range info.State.Subjects {
-		if _, ok := found[subject]; ok {
+		if found[subject] {
 			continue
 		}
 		m, err := b.lastOf(ctx, s, subject)
@@ -336,7 +365,7 @@ func (b *Bus) addMissed(ctx context.Context, stream, filter string, found map[st
 		if err != nil {
 			return err
 		}
-		found[subject] = delivery{subject: m.Subject, seq: m.Sequence, header: m.Header, data: m.Data}
+		fn(delivery{subject: m.Subject, seq: m.Sequence, header: m.Header, data: m.Data})
 	}
 	return nil
 }

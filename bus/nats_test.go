@@ -197,10 +197,28 @@ func TestServiceStats(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	block, running := make(chan struct{}), make(chan struct{})
+	if _, err := bus.HandleMany(service, 1, "job.result", "", func(_ context.Context, r api.Heartbeat) (api.Heartbeat, error) {
+		close(running)
+		<-block
+		return r, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	for _, router := range []string{"r1", "r2", ""} {
 		if err := b.Request(ctx, "job.run", api.Heartbeat{Router: router}, nil); (err != nil) != (router == "") {
 			t.Fatalf("%q: %v", router, err)
 		}
+	}
+	first := make(chan error)
+	go func() { first <- b.Request(ctx, "job.result", api.Heartbeat{}, nil) }()
+	<-running
+	if err := b.Request(ctx, "job.result", api.Heartbeat{}, nil); api.CodeOf(err) != api.CodeBusy {
+		t.Fatalf("a second request at a time: %v", err)
+	}
+	close(block)
+	if err := <-first; err != nil {
+		t.Fatal(err)
 	}
 	nc, _ := client(t, s.URL())
 	m, err := nc.RequestWithContext(ctx, "$SRV.STATS.pinion-router", nil)
@@ -209,6 +227,7 @@ func TestServiceStats(t *testing.T) {
 	}
 	var stats struct {
 		Endpoints []struct {
+			Name        string
 			NumRequests int `json:"num_requests"`
 			Data        bus.EndpointStats
 		}
@@ -216,11 +235,18 @@ func TestServiceStats(t *testing.T) {
 	if err := json.Unmarshal(m.Data, &stats); err != nil {
 		t.Fatal(err)
 	}
-	if len(stats.Endpoints) != 1 || stats.Endpoints[0].NumRequests != 3 {
+	if len(stats.Endpoints) != 2 {
 		t.Fatalf("%s", m.Data)
 	}
-	if d := stats.Endpoints[0].Data; d.Answered != 3 || d.Errors != 1 || d.Running != 0 || d.MaxMS < d.MeanMS {
-		t.Errorf("the figures are %+v", d)
+	for _, e := range stats.Endpoints {
+		requests, errs, refused := 3, int64(1), int64(0)
+		if e.Name == "job_result" {
+			requests, errs, refused = 2, 0, 1
+		}
+		d := e.Data
+		if e.NumRequests != requests || d.Answered != int64(requests)-refused || d.Errors != errs || d.Refused != refused || d.Running != 0 || d.MaxMS < d.MeanMS {
+			t.Errorf("the figures of %s are %+v", e.Name, d)
+		}
 	}
 }
 

@@ -198,17 +198,21 @@ func (o *Objects) Delete(ctx context.Context, name string) error {
 
 // List reads the names and sizes of all objects, in the order of their names.
 func (o *Objects) List(ctx context.Context) ([]api.ObjectInfo, error) {
-	found, err := o.bus.latest(ctx, o.name, o.metas+">")
+	found := map[string]api.ObjectInfo{} // by subject
+	err := o.bus.latest(ctx, &passage{stream: o.name, filters: []string{o.metas + ">"}}, func(d delivery) {
+		var info jetstream.ObjectInfo
+		if err := json.Unmarshal(d.data, &info); err != nil || info.Deleted {
+			delete(found, d.subject)
+			return
+		}
+		found[d.subject] = api.ObjectInfo{Name: info.Name, Size: info.Size}
+	})
 	if err != nil {
 		return nil, o.bus.streamError(ctx, "list the objects of "+o.bucket, err)
 	}
 	var out []api.ObjectInfo
-	for _, d := range found {
-		var info jetstream.ObjectInfo
-		if err := json.Unmarshal(d.data, &info); err != nil || info.Deleted {
-			continue
-		}
-		out = append(out, api.ObjectInfo{Name: info.Name, Size: info.Size})
+	for _, info := range found {
+		out = append(out, info)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out, nil
@@ -227,7 +231,7 @@ func (o *Objects) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r := &objectReader{ctx: ctx, cancel: cancel, info: info, digest: sha256.New(), chunks: make(chan []byte, objectReadAhead), failed: make(chan error, 1)}
-	p := &passage{bus: o.bus, stream: o.name, filters: []string{o.chunks + info.NUID}, next: 1}
+	p := &passage{bus: o.bus, stream: o.name, filters: []string{o.chunks + info.NUID}, next: 1, ahead: objectReadAhead}
 	go func() { r.failed <- p.run(ctx, nil, r.receive(p)) }()
 	return r, nil
 }

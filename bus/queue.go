@@ -75,6 +75,22 @@ func (q *Queue) Publish(ctx context.Context, body []byte, msgID string) error {
 	return err
 }
 
+// Len is how many messages the queue has: those that wait, and those that are being worked on.
+func (q *Queue) Len(ctx context.Context) (int, error) {
+	var info *jetstream.StreamInfo
+	err := q.bus.ask(ctx, func(ctx context.Context) error {
+		stream, err := q.bus.js.Stream(ctx, q.name) // asks for its state
+		if err == nil {
+			info = stream.CachedInfo()
+		}
+		return err
+	})
+	if err != nil {
+		return 0, q.bus.streamError(ctx, "count the messages of queue "+q.name, err)
+	}
+	return int(info.State.Msgs), nil
+}
+
 // Consume calls fn for each message that this process is handed, each in a goroutine of its own, as many
 // at a time as the queue's MaxAckPending allows. It returns ctx's error when ctx has ended and the
 // calls of fn have returned; their context is ctx.

@@ -54,7 +54,8 @@ type endpoint struct {
 // are only those of taking a request on, since each is worked on in a goroutine of its own.
 type EndpointStats struct {
 	Answered int64   `json:"answered"` // well or with an error
-	Errors   int64   `json:"errors"`
+	Errors   int64   `json:"errors"`   // of these
+	Refused  int64   `json:"refused"`  // since too many were running; in none of the other figures
 	Running  int     `json:"running"`
 	MeanMS   float64 `json:"mean_ms"` // from a request to its answer
 	MaxMS    float64 `json:"max_ms"`
@@ -77,6 +78,13 @@ func (e *endpoint) ended(took time.Duration, err error) {
 	}
 	st.MeanMS += (ms - st.MeanMS) / float64(st.Answered)
 	st.MaxMS = max(st.MaxMS, ms)
+}
+
+// refused counts a request that was not worked on.
+func (e *endpoint) refused() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Refused++
 }
 
 func (e *endpoint) figures() EndpointStats {
@@ -108,6 +116,7 @@ func (e *endpoint) accept(in incoming) {
 	select {
 	case e.slots <- struct{}{}:
 	default:
+		e.refused()
 		e.bus.answer(in, nil, api.Errorf(api.CodeBusy, "%d requests of %s are being answered already", cap(e.slots), e.subject).
 			WithHint("try again a little later"))
 		return
@@ -176,28 +185,44 @@ func (b *Bus) answer(in incoming, body []byte, failure error) {
 		failure = ReplyTooLarge(strings.TrimPrefix(in.subject, b.prefix), m.Size(), b.MaxPayload())
 	}
 	if failure != nil {
-		e := api.AsError(failure)
-		data, err := api.Encode(in.format(), e)
-		if err != nil {
+		if err := b.putError(m, in.format(), api.AsError(failure)); err != nil {
 			b.log.Error("cannot encode an error reply", "subject", in.subject, "error", err)
 			return
 		}
-		m.Header.Set(headerError, headerText(e.Message))
-		m.Header.Set(headerErrorCode, string(e.Code))
-		m.Data = data
 	}
 	if err := b.nc.PublishMsg(m); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		b.log.Warn("reply not sent", "subject", in.subject, "error", err)
 	}
 }
 
+// putError makes an error the body of a reply. One that does not fit into a message comes without its details, and with
+// the beginning of its text.
+func (b *Bus) putError(m *nats.Msg, format api.Format, e *api.Error) (err error) {
+	m.Header.Set(headerError, headerText(e.Message))
+	m.Header.Set(headerErrorCode, string(e.Code))
+	if m.Data, err = api.Encode(format, e); err != nil || m.Size() <= b.MaxPayload() {
+		return err
+	}
+	short := &api.Error{Code: e.Code, Message: firstBytes(e.Message, shortError), Hint: firstBytes(e.Hint, shortError)}
+	m.Data, err = api.Encode(format, short)
+	return err
+}
+
+// shortError is how much is left of an error's texts that did not fit: little beside the least max_payload that
+// the engine works with.
+const shortError = 1024
+
+// firstBytes is the beginning of a text, in whole characters.
+func firstBytes(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "")
+}
+
 // headerText is a message as one short line.
 func headerText(s string) string {
-	const limit = 1024
-	if len(s) > limit {
-		s = strings.ToValidUTF8(s[:limit], "")
-	}
-	return strings.Join(strings.Fields(s), " ")
+	return strings.Join(strings.Fields(firstBytes(s, shortError)), " ")
 }
 
 // ReplyTooLarge is the error reply in place of one over the server's limit.

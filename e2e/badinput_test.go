@@ -88,7 +88,7 @@ func TestBadInput(t *testing.T) {
 		{"guest that traps", "submit", on("run", "faulty", "--space", "bangs", "--reduce", "sum"), "", []string{"faulty", "bucket", "record 0", "unreachable"}},
 		{"module that is text", "submit", on("module", "add", file("text.wasm", "not a module\n")), "", []string{"text.wasm"}},
 		{"empty module", "submit", on("module", "add", file("empty.wasm", "")), "", []string{"empty.wasm"}},
-		{"storage of a taken id", "engine", on("storage", "--id", "s1", "--dir", filepath.Join(dir, "rival")), "", []string{"s1", "runs already", "--id"}},
+		{"storage of a taken id", "engine", on("storage", "--id", "s1", "--dir", filepath.Join(dir, "rival")), "", []string{"s1", "belongs to another folder", "--id", "--replace"}},
 		{"folder of another process", "engine", on("storage", "--id", "s9", "--dir", c.folder("s2")), "", []string{"s2"}},
 		{"another bucket count", "engine", on("router", "--buckets", "64"), "", []string{"32", "64", "buckets"}},
 		{"status of an unknown cluster", "engine", on("status", "--cluster", "elsewhere"), "", []string{"elsewhere", "engine"}},

@@ -59,6 +59,7 @@ func TestStorageKilledDuringImport(t *testing.T) {
 	if err := os.RemoveAll(c.folder("s2")); err != nil {
 		t.Fatal(err)
 	}
+	killed.args = append(killed.args, "--replace")
 	killed.start()
 	c.waitHealthy()
 	c.wantRows(countWords(""), want)

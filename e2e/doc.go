@@ -17,5 +17,6 @@
 // every process's log.
 //
 // With go test -short only two light tests run. PINION_E2E=long runs the tests with ten times the
-// records and jobs, and sends each hostile guest twice.
+// records and jobs, and sends each hostile guest twice. TestChaos runs with -chaos alone, as make chaos has it: it
+// kills one process after the other while storages join and leave, and prints the seed that decided whom.
 package e2e

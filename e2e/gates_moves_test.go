@@ -42,6 +42,10 @@ func (c *cluster) newMoves(b *bus.Bus) *moves {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	paused := api.TopologyRequest{Paused: new(true)} // the rebalancer would put buckets back
+	if err := b.Request(c.t.Context(), "admin.topology", paused, nil); err != nil {
+		c.t.Fatal(err)
+	}
 	m := &moves{c: c, bus: b, log: log, table: buckets.NewTable(set.Buckets)}
 	if err := m.follow(c.t.Context()); err != nil {
 		c.t.Fatal(err)

@@ -23,9 +23,10 @@ import (
 type proxy struct {
 	url string
 
-	mu   sync.Mutex
-	cut  bool
-	open map[net.Conn]bool
+	mu       sync.Mutex
+	cut      bool
+	open     map[net.Conn]bool
+	upstream func(piece []byte) // looks at what goes to the server
 }
 
 // newProxy starts a proxy of the server at an address.
@@ -66,12 +67,37 @@ func (p *proxy) pass(client net.Conn, server string) {
 	done := make(chan struct{}, 2)
 	for _, way := range [][2]net.Conn{{client, conn}, {conn, client}} {
 		go func() {
-			_, _ = io.Copy(way[0], way[1])
+			_, _ = io.Copy(way[0], p.watched(way[0] == conn, way[1]))
 			done <- struct{}{}
 		}()
 	}
 	<-done
 }
+
+// look has a function look at what goes to the server over connections that are made from now on. It can hold it back.
+func (p *proxy) look(upstream func(piece []byte)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.upstream = upstream
+}
+
+func (p *proxy) watched(up bool, r io.Reader) io.Reader {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	look := p.upstream
+	if !up || look == nil {
+		return r
+	}
+	return readerFunc(func(b []byte) (int, error) {
+		n, err := r.Read(b)
+		look(b[:n])
+		return n, err
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 func (p *proxy) enter(conns ...net.Conn) bool {
 	p.mu.Lock()

@@ -194,25 +194,3 @@ func showPMRs(s *pmr.Storage) string {
 	}
 	return fmt.Sprintf("%s; %d running", strings.Join(list, ", "), s.Running())
 }
-
-// TestMoverScripts steps one mover by hand.
-func TestMoverScripts(t *testing.T) {
-	runScripts(t, "mover", func() func(command) string {
-		m := pmr.NewMover(1)
-		return func(c command) string {
-			switch c.name {
-			case "delivery":
-				m = pmr.NewMover(c.number(0))
-				return quiet
-			case "ordered": // ordered ID DST BUCKETS waiting=BUCKETS foreign=BUCKETS
-				return showEffects(m.Step(pmr.Ordered{
-					Order:   api.MoveOrder{ID: c.arg(0), Dst: c.arg(1), Buckets: parseBuckets(c.t, c.arg(2))},
-					Waiting: parseBuckets(c.t, c.opts["waiting"]), Foreign: parseBuckets(c.t, c.opts["foreign"]),
-				}))
-			case "taken": // taken [CODE message] waiting=BUCKETS
-				return showEffects(m.Step(pmr.Taken{Err: parseError(c.rest(0)), Waiting: parseBuckets(c.t, c.opts["waiting"])}))
-			}
-			return c.unknown()
-		}
-	})
-}

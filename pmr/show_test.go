@@ -137,16 +137,8 @@ func showEffect(e pmr.Effect) string {
 		return "CloseGate " + e.Gate
 	case pmr.SetFence:
 		return "SetFence"
-	case pmr.AskTake:
-		return fmt.Sprintf("AskTake %s buckets=%v", e.Dst, e.Buckets)
-	case pmr.Done:
-		return "Done"
-	case pmr.Again:
-		return fmt.Sprintf("Again after=%v %s", e.After, showError(e.Reason))
-	case pmr.Dropped:
-		return "Dropped " + showError(e.Reason)
 	}
-	return fmt.Sprintf("%T, which no script knows", e)
+	return showMoverEffect(e)
 }
 
 // showPin leaves out what is as in a first attempt on all buckets.

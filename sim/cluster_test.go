@@ -85,9 +85,13 @@ func (w *world) connect(m *machine) (*process, node.Ports) {
 	w.must(err)
 	checkpoints, err := p.bus.Objects(ctx, "CHECKPOINTS", true, 1)
 	w.must(err)
-	queue, err := p.bus.Queue(ctx, "rebalance", true, bus.QueueConfig{})
+	moves, err := p.bus.Queue(ctx, "rebalance", true, bus.QueueConfig{MaxAckPending: 1, AckWait: orderWait})
+	w.must(err)
+	takeovers, err := p.bus.Queue(ctx, "takeover", true, bus.QueueConfig{MaxAckPending: 4, AckWait: orderWait})
 	w.must(err)
 	records, err := p.bus.KV(ctx, "JOBS", true, 1)
+	w.must(err)
+	claims, err := p.bus.KV(ctx, "CLAIMS", true, 1)
 	w.must(err)
 	jobs, err := p.bus.Queue(ctx, "jobs", true, bus.QueueConfig{MaxAckPending: 1000, AckWait: node.JobSilence})
 	w.must(err)
@@ -95,7 +99,7 @@ func (w *world) connect(m *machine) (*process, node.Ports) {
 	w.must(err)
 	return p, node.Ports{
 		Log: log{entries, g}, State: kv{state, g}, Manifests: kv{manifests, g}, Checkpoints: objects{checkpoints, g},
-		Peers: peers{p.bus, g}, Orders: orders{queue, g}, Jobs: jobRecords{kv{records, g}}, JobQueue: jobQueue{jobs, g}, Results: objects{results, g}, Catalogue: catalogue{}, Mapper: mapper{g},
+		Peers: peers{p.bus, g}, Orders: orders{moves, takeovers, g}, Jobs: jobRecords{kv{records, g}}, Claims: kv{claims, g}, JobQueue: jobQueue{jobs, g}, Results: objects{results, g}, Catalogue: catalogue{}, Mapper: mapper{g},
 		Logger: w.logger.With("peer", p.peer), TempDir: w.dir,
 	}
 }
@@ -115,6 +119,7 @@ func (w *world) startRouter(m *machine) {
 	serve(w, p, own+"cancel", "", r.OwnCancel)
 	serve(w, p, own+"job", "", r.OwnJob)
 	serve(w, p, own+"jobs", "", r.OwnJobs)
+	serve(w, p, own+"moves", "", r.OwnMoves)
 	serve(w, p, "job.run", "router", r.RunJob)
 	serve(w, p, "job.result", "router", r.Result)
 	serve(w, p, "job.cancel", "router", r.Cancel)
@@ -129,6 +134,7 @@ func (w *world) startStorage(m *machine) {
 	p, ports := w.connect(m)
 	s := node.NewStorage(node.StorageConfig{
 		Member: api.Member{ID: m.id, Weight: 1, Folder: m.store.folder}, Settings: w.settings, Workers: node.NewWorkers(1),
+		Replace: m.store.folder != m.id+"-0", // the first one was lost
 	}, ports, guarded{m.store.mem, p})
 	p.storage = s
 	own := "storage." + m.id + "."
@@ -151,7 +157,8 @@ func (w *world) startStorage(m *machine) {
 	serve(w, p, own+"release", "", s.Release)
 	serve(w, p, own+"fetch", "", s.Fetch)
 	serve(w, p, own+"map_status", "", s.MapStatus)
-	serve(w, p, own+"take", "", s.Take)
+	serve(w, p, own+"receive", "", s.Receive)
+	serve(w, p, own+"activate", "", s.Activate)
 	serve(w, p, own+"gate", "", func(ctx context.Context, req api.GateRequest) (api.GateReply, error) {
 		reply, err := s.Gate(ctx, req)
 		if reply.State == "held" {

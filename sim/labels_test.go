@@ -47,14 +47,16 @@ func (w *world) describe(message any) string {
 	case *api.ResultRequest:
 		return m.Job
 	case *api.GateRequest:
-		return m.Gate
+		return driversGate(m.Gate)
 	case *api.GateName:
-		return m.Gate
+		return driversGate(m.Gate)
 	case *api.CancelRequest:
 		return m.Job
 	case *api.PutRequest:
 		return string(m.Value)
-	case *api.TakeRequest:
+	case *api.ReceiveRequest:
+		return fmt.Sprint(m.Buckets)
+	case *api.ActivateRequest:
 		return fmt.Sprint(m.Buckets)
 	case *api.JobProgress:
 		return fmt.Sprintf("%d %s", m.Attempt, m.Phase)
@@ -74,17 +76,17 @@ func (w *world) labelEntry(subject string, header map[string]string, data []byte
 	case buckets.Cut:
 		return fmt.Sprintf("%s %s/%d", subject, e.Job, e.Attempt)
 	case buckets.Own:
-		return fmt.Sprintf("%s %s %s", subject, e.Owner, gateOf(e))
+		return fmt.Sprintf("%s %s %s", subject, e.Owner, driversGate(e.Move))
 	case buckets.Records:
 		e.Each(func(_, value []byte, _ bool) { subject += " " + string(value) })
 	}
 	return subject
 }
 
-// gateOf is the driver's gate; other orders have random names.
-func gateOf(o buckets.Own) string {
-	if strings.HasPrefix(o.Move, gatePrefix) {
-		return o.Move
+// driversGate is a gate of the test driver; those of routers, and their orders, have random names.
+func driversGate(name string) string {
+	if strings.HasPrefix(name, gatePrefix) {
+		return name
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -100,7 +101,7 @@ type kv struct {
 	gated
 }
 
-var _ node.KV = kv{}
+var _ node.Records = kv{}
 
 func (k kv) Get(ctx context.Context, key string) (api.KVEntry, error) {
 	if err := k.wait(ctx, opKV, "get %s", key); err != nil {
@@ -114,6 +115,20 @@ func (k kv) List(ctx context.Context, prefix string) ([]api.KVEntry, error) {
 		return nil, err
 	}
 	return k.KV.List(ctx, prefix)
+}
+
+func (k kv) Each(ctx context.Context, prefix string, fn func(api.KVEntry)) error {
+	if err := k.wait(ctx, opKV, "list %s", prefix); err != nil {
+		return err
+	}
+	return k.KV.Each(ctx, prefix, fn)
+}
+
+func (k kv) Keys(ctx context.Context, prefix string) ([]string, error) {
+	if err := k.wait(ctx, opKV, "list %s", prefix); err != nil {
+		return nil, err
+	}
+	return k.KV.Keys(ctx, prefix)
 }
 
 func (k kv) Create(ctx context.Context, key string, value []byte) (uint64, error) {
@@ -234,13 +249,16 @@ func (p peers) send(ctx context.Context, label string, message any) error {
 	return nil
 }
 
-// orders is the queue of move orders as a process sees it.
+// orders are the queues of move orders as a process sees them.
 type orders struct {
-	queue *busmem.Queue
+	moves, takeovers *busmem.Queue
 	gated
 }
 
 var _ node.Orders = orders{}
+
+// orderWait is the silence after which an order is handed out again.
+const orderWait = 15 * time.Second
 
 func (o orders) Publish(ctx context.Context, order api.MoveOrder) error {
 	if err := o.wait(ctx, opQueue, "publish order for %s %v", order.Dst, order.Buckets); err != nil {
@@ -250,17 +268,28 @@ func (o orders) Publish(ctx context.Context, order api.MoveOrder) error {
 	if err != nil {
 		return err
 	}
-	return o.queue.Publish(ctx, body, order.ID)
+	if !order.NeedsGates() {
+		return o.takeovers.Publish(ctx, body, order.ID)
+	}
+	return o.moves.Publish(ctx, body, order.ID)
 }
 
 func (o orders) Consume(ctx context.Context, fn func(context.Context, node.OrderDelivery)) error {
-	return o.queue.Consume(ctx, func(ctx context.Context, m bus.QueueMessage) {
-		d := node.OrderDelivery{Deliveries: m.Deliveries, Delivery: delivery{m.Delivery, o.gated, m.Seq}}
-		if api.Decode(m.Body, &d.Order, api.Strict) == nil && o.wait(ctx, opQueue, "take %d", m.Seq) == nil {
-			fn(ctx, d)
-		}
-	})
+	ended := make(chan error, 2)
+	for name, q := range map[string]*busmem.Queue{"move": o.moves, "takeover": o.takeovers} {
+		go func() {
+			ended <- q.Consume(ctx, func(ctx context.Context, m bus.QueueMessage) {
+				d := node.OrderDelivery{Deliveries: m.Deliveries, Delivery: delivery{m.Delivery, o.gated, name, m.Seq}}
+				if api.Decode(m.Body, &d.Order, api.Strict) == nil && o.wait(ctx, opQueue, "take %s %d", name, m.Seq) == nil {
+					fn(ctx, d)
+				}
+			})
+		}()
+	}
+	return errors.Join(<-ended, <-ended)
 }
+
+func (orders) SetParallel(context.Context, int) error { return nil }
 
 // jobQueue is the queue of durable jobs as a process sees it.
 type jobQueue struct {
@@ -281,11 +310,18 @@ func (q jobQueue) Publish(ctx context.Context, job api.QueuedJob, id string) err
 	return q.queue.Publish(ctx, body, id)
 }
 
+func (q jobQueue) Len(ctx context.Context) (int, error) {
+	if err := q.wait(ctx, opQueue, "count jobs"); err != nil {
+		return 0, err
+	}
+	return q.queue.Len(ctx)
+}
+
 func (q jobQueue) Consume(ctx context.Context, most int, fn func(context.Context, node.JobDelivery)) error {
 	return q.queue.ConsumeSome(ctx, most, func(ctx context.Context, m bus.QueueMessage) {
 		var job api.QueuedJob
 		if api.Decode(m.Body, &job, api.Strict) == nil && q.wait(ctx, opQueue, "take job %s", job.Job) == nil {
-			fn(ctx, node.JobDelivery{Job: job.Job, Message: m.Seq, Delivery: delivery{m.Delivery, q.gated, m.Seq}})
+			fn(ctx, node.JobDelivery{Job: job.Job, Message: m.Seq, Delivery: delivery{m.Delivery, q.gated, "job", m.Seq}})
 		}
 	})
 }
@@ -295,50 +331,52 @@ type jobRecords struct{ kv }
 
 func (k jobRecords) Create(ctx context.Context, key string, value []byte) (uint64, error) {
 	rev, err := k.kv.Create(ctx, key, value)
-	if err == nil {
-		k.w.oracle.recorded(value)
-	}
+	k.told(key, value, err)
 	return rev, err
 }
 
 func (k jobRecords) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	rev, err := k.kv.Update(ctx, key, value, revision)
-	if err == nil {
-		k.w.oracle.recorded(value)
-	}
+	k.told(key, value, err)
 	return rev, err
 }
 
 func (k jobRecords) Renew(ctx context.Context, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error) {
 	rev, err := k.kv.Renew(ctx, key, value, revision, ttl)
-	if err == nil {
+	k.told(key, value, err)
+	return rev, err
+}
+
+// told has the oracle look at a record of a durable job; claims of ids are none.
+func (k jobRecords) told(key string, value []byte, err error) {
+	if err == nil && strings.HasPrefix(key, "job.") {
 		k.w.oracle.recorded(value)
 	}
-	return rev, err
 }
 
 type delivery struct {
 	bus.Delivery
 	gated
-	seq uint64
+	queue string
+	seq   uint64
 }
 
 func (d delivery) Ack(ctx context.Context) error {
-	if err := d.wait(ctx, opQueue, "ack %d", d.seq); err != nil {
+	if err := d.wait(ctx, opQueue, "ack %s %d", d.queue, d.seq); err != nil {
 		return err
 	}
 	return d.Delivery.Ack(ctx)
 }
 
 func (d delivery) Nak(after time.Duration) error {
-	if err := d.wait(context.Background(), opQueue, "nak %d", d.seq); err != nil {
+	if err := d.wait(context.Background(), opQueue, "nak %s %d", d.queue, d.seq); err != nil {
 		return err
 	}
 	return d.Delivery.Nak(after)
 }
 
 func (d delivery) Term(reason string) error {
-	if err := d.wait(context.Background(), opQueue, "term %d", d.seq); err != nil {
+	if err := d.wait(context.Background(), opQueue, "term %s %d", d.queue, d.seq); err != nil {
 		return err
 	}
 	return d.Delivery.Term(reason)

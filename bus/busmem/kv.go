@@ -185,6 +185,19 @@ func (k *KV) Keys(ctx context.Context, prefix string) ([]string, error) {
 	return out, nil
 }
 
+// Each calls fn with all keys that have a prefix: see [bus.KV.Each].
+func (k *KV) Each(ctx context.Context, prefix string, fn func(api.KVEntry)) error {
+	if err := k.bus.reach(ctx, "list keys "+prefix, false); err != nil {
+		return err
+	}
+	found := k.data().after(0, prefix)
+	k.bus.cluster.mu.Unlock()
+	for _, e := range found {
+		fn(e)
+	}
+	return nil
+}
+
 // after is what changed behind a revision, in the order of the changes.
 func (d *kvData) after(rev uint64, prefix string) []api.KVEntry {
 	var out []api.KVEntry

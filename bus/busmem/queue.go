@@ -85,6 +85,15 @@ func (q *Queue) Publish(ctx context.Context, body []byte, msgID string) error {
 	return nil
 }
 
+// Len counts the messages: see [bus.Queue.Len].
+func (q *Queue) Len(ctx context.Context) (int, error) {
+	if err := q.bus.reach(ctx, "count the messages of queue "+q.name, false); err != nil {
+		return 0, err
+	}
+	defer q.bus.cluster.mu.Unlock()
+	return len(q.bus.cluster.queues[q.name].messages), nil
+}
+
 // Consume calls fn for each message: see [bus.Queue.Consume].
 func (q *Queue) Consume(ctx context.Context, fn func(ctx context.Context, m bus.QueueMessage)) error {
 	return q.ConsumeSome(ctx, 0, fn)

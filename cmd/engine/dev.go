@@ -100,7 +100,7 @@ func (d *dev) run(ctx context.Context, storages int) error {
 		if router.Folder, err = folderIdentity(d.dir, owner{cl.settings.ID, "router r1"}); err != nil {
 			return err
 		}
-		return d.s.serveRouter(ctx, cl, router, storages, workers)
+		return d.s.serveRouter(ctx, cl, node.RouterConfig{Member: router, Expect: storages, Workers: workers, Replace: true})
 	}); err != nil {
 		return err
 	}
@@ -113,6 +113,7 @@ func (d *dev) run(ctx context.Context, storages int) error {
 		id := fmt.Sprintf("s%d", i+1)
 		cfg := storageConfig{
 			id: id, dir: filepath.Join(d.dir, id), weight: 1, workers: workers, limits: d.s.limits, cache: cache, log: d.log,
+			replace: true, // all folders are of one machine: one that is gone was deleted
 		}
 		if err := d.start(ctx, "storage "+id, false, func(ctx context.Context, cl *cluster) error {
 			return serveStorageIn(ctx, cl, cfg)
@@ -134,7 +135,13 @@ func (d *dev) start(ctx context.Context, name string, create bool, serve func(co
 	if err != nil {
 		return err
 	}
-	cl, err := d.s.openCluster(ctx, b, d.host, d.log, create)
+	if create {
+		err = checkFolder(ctx, b, d.dir, name)
+	}
+	var cl *cluster
+	if err == nil {
+		cl, err = d.s.openCluster(ctx, b, d.host, d.log, create)
+	}
 	if err != nil {
 		b.Close()
 		d.stop(err)

@@ -25,8 +25,8 @@ type limits struct {
 	table                                     uint32
 	logLines, counters                        int
 	compileTimeout, compileCPU                time.Duration
-	aggregation, total                        sizeFlag
-	jobs, jobsQueue                           int
+	aggregation, total, collect               sizeFlag
+	jobs, jobsQueue, durable                  int
 	longestHold                               time.Duration
 }
 
@@ -37,8 +37,8 @@ func defaultLimits() limits {
 	return limits{
 		memory: 64 << 20, output: 4 << 30, moduleSize: 32 << 20, compileMemory: 2 << 30, fuel: 10_000_000_000_000,
 		table: 100_000, logLines: 100, counters: 64, compileTimeout: time.Minute, compileCPU: time.Minute,
-		aggregation: 256 << 20, total: 1 << 30,
-		jobs: node.DefaultJobs, jobsQueue: node.DefaultQueue, longestHold: node.DefaultLongestHold,
+		aggregation: 256 << 20, total: 1 << 30, collect: node.DefaultCollect,
+		jobs: node.DefaultJobs, jobsQueue: node.DefaultQueue, durable: node.DefaultDurable, longestHold: node.DefaultLongestHold,
 	}
 }
 
@@ -58,8 +58,10 @@ func limitFlags(l *limits) *pflag.FlagSet {
 	f.Var(&l.compileMemory, "compile-memory", "memory to compile a module")
 	f.Var(&l.aggregation, "aggregation-memory", "memory for the output of a job, and of a router for results that it keeps")
 	f.Var(&l.total, "aggregation-total", "memory for the output of all jobs on a storage, beyond which none begins")
-	f.IntVar(&l.jobs, "jobs", l.jobs, "jobs that a router runs at once; of one client alone, a quarter less")
+	f.Var(&l.collect, "collect-total", "memory of a router to collect the output of all jobs with; they take turns")
+	f.IntVar(&l.jobs, "jobs", l.jobs, fmt.Sprintf("jobs that a router runs at once, up to %d, for which storages keep snapshots; of one client alone, a quarter less", node.MaxJobs))
 	f.IntVar(&l.jobsQueue, "jobs-queue", l.jobsQueue, "jobs that wait in a router for their turn")
+	f.IntVar(&l.durable, "durable-queue", l.durable, "durable jobs (submit run --detach) that wait or run in the cluster, beyond which a router takes none in")
 	f.DurationVar(&l.longestHold, "longest-hold", l.longestHold, "time of a map in mode hold, in which no bucket of the storage moves")
 	return f
 }
@@ -107,8 +109,10 @@ func (l *limits) check() error {
 		{"compile-memory", int64(l.compileMemory), 64 << 20, 1 << 40},
 		{"aggregation-memory", int64(l.aggregation), 1 << 20, 1 << 40},
 		{"aggregation-total", int64(l.total), 1 << 20, 1 << 40},
-		{"jobs", int64(l.jobs), 1, 1024},
+		{"collect-total", int64(l.collect), 1 << 20, 1 << 40},
+		{"jobs", int64(l.jobs), 1, node.MaxJobs},
 		{"jobs-queue", int64(l.jobsQueue), 0, 65_536},
+		{"durable-queue", int64(l.durable), 1, 1_000_000},
 	} {
 		if c.v < c.low || c.v > c.high {
 			return cli.Usagef("--%s is %d; it must be %d to %d", c.name, c.v, c.low, c.high)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -33,11 +34,14 @@ const (
 	objCheckpoints  = "CHECKPOINTS"
 	objModules      = "MODULES"
 	kvJobs          = "JOBS"
+	kvClaims        = "CLAIMS"
 	objResults      = "RESULTS"
 	queueRebalance  = "rebalance"
+	queueTakeover   = "takeover"
 	queueJobs       = "jobs"
-	queueRouters    = "router" // queue group of the services
-	orderAckWait    = 30 * time.Second
+	queueRouters    = "router"         // queue group of the services
+	orderAckWait    = 15 * time.Second // a leaderless queue is silent for up to 9 s
+	takeoversAtOnce = 4
 	jobsAtOnce      = 10_000 // of all routers
 	clusterPatience = 15 * time.Second
 )
@@ -101,7 +105,7 @@ func (cl *cluster) open(ctx context.Context, create bool, limits plugins.Limits)
 	if err != nil {
 		return err
 	}
-	queue, err := b.Queue(ctx, queueRebalance, create, bus.QueueConfig{Replicas: replicas, MaxAckPending: 1, AckWait: orderAckWait})
+	queues, err := openOrders(ctx, b, create, replicas)
 	if err != nil {
 		return err
 	}
@@ -111,7 +115,7 @@ func (cl *cluster) open(ctx context.Context, create bool, limits plugins.Limits)
 	}
 	cl.catalogue, err = plugins.NewCatalogue(state, modules, limits)
 	cl.ports.Log, cl.ports.Manifests, cl.ports.Checkpoints = log, manifests, checkpoints
-	cl.ports.Orders, cl.ports.Catalogue = orders{queue}, cl.catalogue
+	cl.ports.Orders, cl.ports.Catalogue = queues, cl.catalogue
 	if err != nil || !create {
 		return err
 	}
@@ -125,6 +129,10 @@ func (cl *cluster) openJobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	claims, err := cl.bus.MemoryKV(ctx, kvClaims, true, replicas)
+	if err != nil {
+		return err
+	}
 	queue, err := cl.bus.Queue(ctx, queueJobs, true, bus.QueueConfig{Replicas: replicas, MaxAckPending: jobsAtOnce, AckWait: node.JobSilence})
 	if err != nil {
 		return err
@@ -133,7 +141,7 @@ func (cl *cluster) openJobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cl.ports.Jobs, cl.ports.JobQueue, cl.ports.Results = records, jobQueue{queue}, results
+	cl.ports.Jobs, cl.ports.Claims, cl.ports.JobQueue, cl.ports.Results = records, claims, jobQueue{queue}, results
 	return nil
 }
 
@@ -144,26 +152,61 @@ func openLog(ctx context.Context, b *bus.Bus, s api.Settings, create bool) (*bus
 	return b.CreateLog(ctx, bus.LogConfig{Replicas: s.Replicas, DuplicateWindow: time.Duration(s.DuplicateMS) * time.Millisecond})
 }
 
-// orders is the work queue of move orders.
-type orders struct{ queue *bus.Queue }
+// orders are the work queues of move orders.
+type orders struct {
+	bus              *bus.Bus
+	replicas         int
+	moves, takeovers *bus.Queue
+}
+
+func openOrders(ctx context.Context, b *bus.Bus, create bool, replicas int) (orders, error) {
+	o := orders{bus: b, replicas: replicas}
+	var err error
+	if o.takeovers, err = b.Queue(ctx, queueTakeover, create, o.config(takeoversAtOnce)); err != nil {
+		return o, err
+	}
+	o.moves, err = b.Queue(ctx, queueRebalance, create, o.config(node.DefaultParallelMoves))
+	return o, err
+}
+
+func (o orders) config(parallel int) bus.QueueConfig {
+	return bus.QueueConfig{Replicas: o.replicas, MaxAckPending: parallel, AckWait: orderAckWait}
+}
+
+func (o orders) SetParallel(ctx context.Context, n int) error {
+	_, err := o.bus.Queue(ctx, queueRebalance, true, o.config(n))
+	return err
+}
 
 func (o orders) Publish(ctx context.Context, order api.MoveOrder) error {
 	body, err := api.Encode(api.JSON, order)
 	if err != nil {
 		return err
 	}
-	return o.queue.Publish(ctx, body, order.ID)
+	if !order.NeedsGates() {
+		return o.takeovers.Publish(ctx, body, order.ID)
+	}
+	return o.moves.Publish(ctx, body, order.ID)
 }
 
 func (o orders) Consume(ctx context.Context, fn func(context.Context, node.OrderDelivery)) error {
-	return o.queue.Consume(ctx, func(ctx context.Context, m bus.QueueMessage) {
+	work := func(ctx context.Context, m bus.QueueMessage) {
 		d := node.OrderDelivery{Deliveries: m.Deliveries, Delivery: m.Delivery}
 		if err := api.Decode(m.Body, &d.Order, api.Strict); err != nil {
 			_ = m.Term(fmt.Sprintf("not a move order: %v", err)) // it comes again and is refused again
 			return
 		}
 		fn(ctx, d)
-	})
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 2)
+	for _, q := range []*bus.Queue{o.moves, o.takeovers} {
+		go func() { ended <- q.Consume(ctx, work) }()
+	}
+	err := <-ended
+	stop()
+	return errors.Join(err, <-ended)
 }
 
 // jobQueue is the work queue of durable jobs.
@@ -176,6 +219,8 @@ func (q jobQueue) Publish(ctx context.Context, job api.QueuedJob, id string) err
 	}
 	return q.queue.Publish(ctx, body, id)
 }
+
+func (q jobQueue) Len(ctx context.Context) (int, error) { return q.queue.Len(ctx) }
 
 func (q jobQueue) Consume(ctx context.Context, most int, fn func(context.Context, node.JobDelivery)) error {
 	return q.queue.ConsumeSome(ctx, most, func(ctx context.Context, m bus.QueueMessage) {

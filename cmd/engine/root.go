@@ -43,7 +43,7 @@ func (s *session) rootCommand() *cobra.Command {
 		Short: "Run a Pinion cluster",
 		Long: "engine runs the roles of a Pinion cluster: storages that own buckets of records and map them,\n" +
 			"routers that drive jobs, and the NATS server that connects them.",
-		Example:           "  engine dev\n  engine status",
+		Example:           "  engine dev\n  engine status\n  engine rebalance status",
 		PersistentPreRunE: func(*cobra.Command, []string) error { return s.options.Settle() },
 	}
 	f := root.PersistentFlags()
@@ -54,7 +54,9 @@ func (s *session) rootCommand() *cobra.Command {
 		level = "info"
 	}
 	f.StringVar(&s.logLevel, "log", level, "what to log on stderr: debug, info, warn, error (env PINION_LOG)")
-	cli.Group(root, s.devCommand(), s.natsCommand(), s.routerCommand(), s.storageCommand(), s.statusCommand(), cli.CompileCommand())
+	cli.Group(root, s.devCommand(), s.natsCommand(), s.routerCommand(), s.storageCommand(), s.statusCommand(),
+		s.bucketsCommand(), s.moveCommand(), s.weightCommand(), s.drainCommand(), s.lockCommand(), s.unlockCommand(),
+		s.rebalanceCommand(), s.setCommand(), cli.CompileCommand())
 	return root
 }
 

@@ -19,6 +19,7 @@ import (
 func (s *session) routerCommand() *cobra.Command {
 	var id, dir string
 	var expect int
+	var replace bool
 	cmd := &cobra.Command{
 		Use:   "router",
 		Short: "Run the router role",
@@ -30,11 +31,12 @@ func (s *session) routerCommand() *cobra.Command {
 			if expect < 1 {
 				return cli.Usagef("--expect is %d; it must be at least 1", expect)
 			}
-			return s.runRouter(cmd.Context(), cmp.Or(id, "r-"+strings.ToLower(rand.Text()[:8])), dir, expect)
+			return s.runRouter(cmd.Context(), cmp.Or(id, "r-"+strings.ToLower(rand.Text()[:8])), dir, expect, replace)
 		},
 	}
 	cmd.Flags().StringVar(&id, "id", "", "name of this router (default: one is made)")
 	cmd.Flags().StringVar(&dir, "dir", "", "folder for compiled modules (default: one that ends with the process)")
+	cmd.Flags().BoolVar(&replace, "replace", false, "the folder that had this id is lost for good: give the id to the one of --dir")
 	cmd.Flags().IntVar(&expect, "expect", 3, "storages that must have joined before buckets are assigned")
 	s.settingFlags(cmd)
 	s.limitFlags(cmd)
@@ -42,7 +44,7 @@ func (s *session) routerCommand() *cobra.Command {
 }
 
 // runRouter runs a router as a process of its own.
-func (s *session) runRouter(ctx context.Context, id, dir string, expect int) error {
+func (s *session) runRouter(ctx context.Context, id, dir string, expect int, replace bool) error {
 	log, err := s.logger()
 	if err != nil {
 		return err
@@ -60,6 +62,9 @@ func (s *session) runRouter(ctx context.Context, id, dir string, expect int) err
 		return err
 	}
 	defer b.Close()
+	if err := checkFolder(ctx, b, dir, "router "+id); err != nil {
+		return err
+	}
 	cl, err := s.openCluster(ctx, b, host, log, true)
 	if err != nil {
 		return err
@@ -74,15 +79,15 @@ func (s *session) runRouter(ctx context.Context, id, dir string, expect int) err
 			return err
 		}
 	}
-	return s.serveRouter(ctx, cl, m, expect, nil)
+	return s.serveRouter(ctx, cl, node.RouterConfig{Member: m, Expect: expect, Replace: replace})
 }
 
 // serveRouter runs a router on an open cluster until ctx ends.
-func (s *session) serveRouter(ctx context.Context, cl *cluster, m api.Member, expect int, workers *node.Workers) error {
-	r := node.NewRouter(node.RouterConfig{
-		Member: m, Cluster: s.options.Value("cluster"), Settings: cl.settings, Expect: expect,
-		Memory: int64(s.limits.aggregation), Workers: workers, Jobs: s.limits.jobs, Queue: cmp.Or(s.limits.jobsQueue, -1),
-	}, cl.ports)
+func (s *session) serveRouter(ctx context.Context, cl *cluster, cfg node.RouterConfig) error {
+	cfg.Cluster, cfg.Settings = s.options.Value("cluster"), cl.settings
+	cfg.Memory, cfg.Jobs, cfg.Queue = int64(s.limits.aggregation), s.limits.jobs, cmp.Or(s.limits.jobsQueue, -1)
+	cfg.Collect, cfg.Durable = int64(s.limits.collect), s.limits.durable
+	r := node.NewRouter(cfg, cl.ports)
 	compiling := s.limits.compileTimeout
 	return withServices(ctx, cl.bus, func() (*services, error) { return serveRouter(cl.bus, r, cl.catalogue, compiling) }, r.Run)
 }

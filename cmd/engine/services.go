@@ -87,9 +87,11 @@ func serveStorage(b *bus.Bus, st *node.Storage) (*services, error) {
 	serve(s, at+"map_status", "", short, st.MapStatus)
 	serve(s, at+"gate", "", short, st.Gate)
 	serve(s, at+"ungate", "", short, st.Ungate)
-	serve(s, at+"take", "", long, st.Take)
+	serve(s, at+"receive", "", short, st.Receive)
+	serve(s, at+"activate", "", long, st.Activate)
 	serve(s, at+"get", "", short, st.Get)
 	serve(s, at+"spaces", "", short, st.Spaces)
+	serve(s, at+"buckets", "", long, st.Buckets)
 	serve(s, at+"status", "", short, st.Status)
 	if s.err == nil {
 		s.add(b.Subscribe("router.*.beat", func(_ string, body []byte) {
@@ -117,6 +119,7 @@ func serveRouter(b *bus.Bus, r *node.Router, c *plugins.Catalogue, compiling tim
 	serve(s, at+"job", "", short, r.OwnJob)
 	serve(s, at+"jobs", "", short, r.OwnJobs)
 	serve(s, at+"certificate", "", short, r.OwnCertificate)
+	serve(s, at+"moves", "", short, r.OwnMoves)
 	if s.err == nil {
 		s.add(b.Subscribe(at+"progress", func(_ string, body []byte) {
 			var p api.Progress
@@ -140,6 +143,11 @@ func serveRouter(b *bus.Bus, r *node.Router, c *plugins.Catalogue, compiling tim
 	serve(s, "admin.status", queueRouters, short, r.Status)
 	serve(s, "admin.quotas", queueRouters, short, r.Quotas)
 	serve(s, "admin.settings", queueRouters, short, r.Settings)
+	serve(s, "admin.topology", queueRouters, short, r.Topology)
+	serve(s, "admin.buckets", queueRouters, long, r.Buckets)
+	serve(s, "admin.plan", queueRouters, short, r.Plan)
+	serve(s, "admin.move", queueRouters, short, r.Move)
+	serve(s, "admin.moves", queueRouters, short, r.ClusterMoves)
 	serve(s, "module.add", queueRouters, long+compiling, func(ctx context.Context, req api.ModuleAddRequest) (api.Module, error) {
 		if req.Reduce != "" {
 			if _, err := reduce.Parse(req.Reduce); err != nil {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -80,6 +82,7 @@ func printStatus(w io.Writer, st api.ClusterStatus) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	printTopology(w, st)
 	for _, s := range st.Storages {
 		for _, p := range s.PMRs {
 			fmt.Fprintf(w, "pin %.8s on %s: %s for job %s of router %s\n", p.PMR, s.Storage, p.State, p.Job, p.Router)
@@ -92,4 +95,20 @@ func printStatus(w io.Writer, st api.ClusterStatus) error {
 		fmt.Fprintf(w, "problem: %s\n", p)
 	}
 	return nil
+}
+
+// printTopology says what administrators have set, and what moves.
+func printTopology(w io.Writer, st api.ClusterStatus) {
+	for _, id := range slices.Sorted(maps.Keys(st.Topology.Weights)) {
+		fmt.Fprintf(w, "weight of storage %s: %g\n", id, st.Topology.Weights[id])
+	}
+	if len(st.Topology.LockedBuckets)+len(st.Topology.LockedStorages) > 0 {
+		fmt.Fprintln(w, lockedNow(st.Topology))
+	}
+	if st.Topology.Paused {
+		fmt.Fprintln(w, "the rebalancer is paused: engine rebalance resume")
+	}
+	if n := len(st.Moves.Running) + len(st.Moves.Queued); n > 0 {
+		fmt.Fprintf(w, "moves under way: %d%s\n", n, first(st.Moves.Running))
+	}
 }

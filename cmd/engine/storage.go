@@ -21,47 +21,49 @@ import (
 )
 
 func (s *session) storageCommand() *cobra.Command {
-	var id, dir string
-	var weight float64
+	cfg := storageConfig{}
 	cmd := &cobra.Command{
 		Use:   "storage --id ID --dir DIR",
 		Short: "Run the storage role",
 		Long: "Owns buckets of records and runs users' map functions on them. The folder is a cache of the log and\n" +
-			"the checkpoints: a storage that lost it loads its buckets again.",
-		Example: "  engine storage --id s1 --dir /var/lib/pinion/s1",
+			"the checkpoints: a storage that lost it loads its buckets again. The id belongs to the folder that had it first;\n" +
+			"a storage on another folder is refused, also while the first one does not run. If that folder is lost for\n" +
+			"good, start with --replace once.",
+		Example: "  engine storage --id s1 --dir /var/lib/pinion/s1\n  engine storage --id s1 --dir /var/lib/pinion/s1 --replace",
 		Args:    cli.WantArgs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if dir == "" {
+			if cfg.dir == "" {
 				return cli.Usagef("--dir is missing: the folder of this storage's files")
 			}
-			if weight < 0 {
-				return cli.Usagef("--weight is %v; it may not be negative", weight)
+			if cfg.weight < 0 {
+				return cli.Usagef("--weight is %v; it may not be negative", cfg.weight)
 			}
-			return s.runStorage(cmd.Context(), id, dir, weight)
+			return s.runStorage(cmd.Context(), cfg)
 		},
 	}
-	cmd.Flags().StringVar(&id, "id", "", "name of this storage, its own for ever")
-	cmd.Flags().StringVar(&dir, "dir", "", "folder of this storage's files")
-	cmd.Flags().Float64Var(&weight, "weight", 1, "share of the buckets, relative to the other storages")
+	cmd.Flags().StringVar(&cfg.id, "id", "", "name of this storage, its own for ever")
+	cmd.Flags().StringVar(&cfg.dir, "dir", "", "folder of this storage's files")
+	cmd.Flags().Float64Var(&cfg.weight, "weight", 1, "share of the buckets, relative to the other storages (`engine weight` changes it)")
+	cmd.Flags().BoolVar(&cfg.replace, "replace", false, "the folder that had this id is lost for good: give the id to this one")
 	s.limitFlags(cmd)
 	return cmd
 }
 
 // runStorage runs a storage as a process of its own.
-func (s *session) runStorage(ctx context.Context, id, dir string, weight float64) error {
+func (s *session) runStorage(ctx context.Context, cfg storageConfig) error {
 	log, err := s.logger()
 	if err != nil {
 		return err
 	}
-	if err := checkID(id); err != nil {
+	if err := checkID(cfg.id); err != nil {
 		return err
 	}
-	host, closeHost, err := s.newHost(ctx, dir, log)
+	host, closeHost, err := s.newHost(ctx, cfg.dir, log)
 	if err != nil {
 		return err
 	}
 	defer closeHost()
-	b, err := s.connect(ctx, "storage "+id, log)
+	b, err := s.connect(ctx, "storage "+cfg.id, log)
 	if err != nil {
 		return err
 	}
@@ -70,9 +72,8 @@ func (s *session) runStorage(ctx context.Context, id, dir string, weight float64
 	if err != nil {
 		return err
 	}
-	return serveStorageIn(ctx, cl, storageConfig{
-		id: id, dir: dir, weight: weight, workers: node.NewWorkers(runtime.NumCPU()), limits: s.limits, log: log,
-	})
+	cfg.workers, cfg.limits, cfg.log = node.NewWorkers(runtime.NumCPU()), s.limits, log
+	return serveStorageIn(ctx, cl, cfg)
 }
 
 // routerPatience is how long a storage that is started before the first router waits for it.
@@ -102,6 +103,7 @@ func (s *session) awaitCluster(ctx context.Context, b *bus.Bus, host *wasmhost.H
 type storageConfig struct {
 	id, dir string
 	weight  float64
+	replace bool // another folder had the id
 	workers *node.Workers
 	limits  limits
 	cache   *store.Cache // shared by the storages of a process; nil: its own
@@ -127,7 +129,7 @@ func serveStorageIn(ctx context.Context, cl *cluster, cfg storageConfig) (err er
 	ports.TempDir, ports.KeepDir = temp, cfg.dir
 	st := node.NewStorage(node.StorageConfig{
 		Member: m, Settings: cl.settings, Workers: cfg.workers, Memory: int64(cfg.limits.aggregation), Total: int64(cfg.limits.total),
-		LongestHold: cfg.limits.longestHold,
+		LongestHold: cfg.limits.longestHold, Replace: cfg.replace,
 	}, ports, db)
 	return withServices(ctx, cl.bus, func() (*services, error) { return serveStorage(cl.bus, st) }, st.Run)
 }

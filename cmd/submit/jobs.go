@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -14,9 +15,6 @@ import (
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/internal/cli"
 )
-
-// jobStates are the values of --state.
-var jobStates = []string{"queued", "running", "done", "failed", "canceled"}
 
 // jobsOptions are the flags of jobs.
 type jobsOptions struct {
@@ -36,21 +34,24 @@ router --history), and those that a router runs for somebody who waits, or still
 		RunE:    func(cmd *cobra.Command, _ []string) error { return s.jobs(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.state, "state", "", "only jobs of this state: queued, running, done, failed or canceled")
+	f.StringVar(&o.state, "state", "", "only jobs of this state: "+strings.Join(jobStates(), ", "))
 	f.StringVar(&o.client, "client", "", "only jobs of this client")
-	f.IntVar(&o.limit, "limit", 100, "jobs at the most, up to 1000")
+	f.IntVar(&o.limit, "limit", 100, fmt.Sprintf("jobs at the most; 0 is as many as one answer may list, %d", api.MostListed))
 	f.StringVar(&o.output, "output", "text", "text, or json for one JSON object on stdout")
 	return cmd
 }
 
 func (s *session) jobs(ctx context.Context, o jobsOptions) error {
 	if o.state != "" {
-		if err := cli.OneOf("state", o.state, jobStates...); err != nil {
+		if err := cli.OneOf("state", o.state, jobStates()...); err != nil {
 			return err
 		}
 	}
-	if o.limit < 1 || o.limit > 1000 {
-		return cli.Usagef("--limit is %d; it must be 1 to 1000", o.limit)
+	if o.limit < 0 || o.limit > api.MostListed {
+		return cli.Usagef("--limit is %d; it must be 0 to %d", o.limit, api.MostListed)
+	}
+	if o.limit == 0 {
+		o.limit = api.MostListed
 	}
 	return s.withClient(ctx, o.output, func(ctx context.Context, client *pinion.Client) error {
 		reply, err := client.Jobs(ctx, pinion.JobFilter{State: api.JobStatus(o.state), Client: o.client, Limit: o.limit})
@@ -68,6 +69,15 @@ func (s *session) jobs(ctx context.Context, o jobsOptions) error {
 		}
 		return nil
 	})
+}
+
+// jobStates are the values of --state.
+func jobStates() []string {
+	var names []string
+	for _, state := range api.JobStatuses() {
+		names = append(names, string(state))
+	}
+	return names
 }
 
 func printJobs(w io.Writer, jobs []api.JobInfo) error {
@@ -119,11 +129,17 @@ func (o runOptions) checkDetached() error {
 // submitJob stores a job and prints its id.
 func (s *session) submitJob(ctx context.Context, client *pinion.Client, job pinion.Job, output string) error {
 	job.Proof = true
+	told := "submitted"
+	if job.ID != "" { // else it is new
+		if before, err := client.Job(ctx, job.ID); err == nil {
+			told = fmt.Sprintf("job %s was submitted before and is %s", job.ID, before.State)
+		}
+	}
 	id, err := client.Submit(ctx, job)
 	if err != nil {
 		return err
 	}
-	s.note("submitted; see: submit job %s, wait for it: submit job wait %s, have its rows: submit job result %s", id, id, id)
+	s.note("%s; see: submit job %s, wait for it: submit job wait %s, have its rows: submit job result %s", told, id, id, id)
 	if output == "json" {
 		return s.printJSON(api.JobName{Job: id})
 	}

@@ -22,7 +22,7 @@ func (s *session) jobCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "job ID",
 		Short: "Show a job, wait for it, get its result, or cancel it",
-		Long: "Show how far a job is: its state, who runs it and for the how-manyth time, its progress, and why it failed.\n" +
+		Long: "Show how far a job is: its state, who runs it, how often it was begun, its progress, and why it failed.\n" +
 			"`submit jobs` lists them; `submit run --detach` makes them.",
 		Example: "  submit job 4hzqk7\n  submit job wait 4hzqk7\n  submit job result 4hzqk7 --output ndjson > rows.ndjson\n  submit job cancel 4hzqk7",
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.showJob(cmd.Context(), args[0], output) },
@@ -119,21 +119,23 @@ func stateText(j api.JobInfo) string {
 }
 
 func (s *session) jobWaitCommand() *cobra.Command {
+	var output string
 	cmd := &cobra.Command{
 		Use:     "wait ID",
 		Aliases: []string{"watch"},
 		Short:   "Wait until a job has ended",
 		Long: "Wait until a job has ended, and show its progress on a terminal. The exit status is 0 if the job is done; if it\n" +
-			"failed, its error follows. --timeout bounds the wait, and Ctrl-C ends it: neither ends the job.",
+			"failed, its error follows. With --output json, stdout has the job as it ended, done or not. --timeout bounds the wait, and Ctrl-C ends it: neither ends the job.",
 		Example: "  submit job wait 4hzqk7 && submit job result 4hzqk7",
 		Args:    cli.WantArgs(1, 1, "the ID of a job"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return s.waitForJob(cmd.Context(), args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return s.waitForJob(cmd.Context(), args[0], output) },
 	}
+	cmd.Flags().StringVar(&output, "output", "text", "text, or json for one JSON object on stdout")
 	return cmd
 }
 
-func (s *session) waitForJob(ctx context.Context, id string) error {
-	if err := s.options.Settle(); err != nil {
+func (s *session) waitForJob(ctx context.Context, id, output string) error {
+	if err := s.prepare(output); err != nil {
 		return err
 	}
 	client, ctx, done, err := s.connect(ctx, 0)
@@ -155,6 +157,9 @@ func (s *session) waitForJob(ctx context.Context, id string) error {
 	}
 	result, err := client.Wait(ctx, id, progress)
 	bar.end()
+	if output == "json" && ctx.Err() == nil {
+		return s.printEnd(ctx, client, id, err)
+	}
 	if err != nil {
 		s.printFailure(err, nil)
 		return err
@@ -162,6 +167,18 @@ func (s *session) waitForJob(ctx context.Context, id string) error {
 	s.noteCover(result, settings.Buckets, false)
 	s.note("%s: submit job result %s", count(result.Stats.Rows, "row"), id)
 	return nil
+}
+
+// printEnd prints a job that has ended as JSON, and returns the error that it ended with.
+func (s *session) printEnd(ctx context.Context, client *pinion.Client, id string, end error) error {
+	info, err := client.Job(ctx, id)
+	if err == nil {
+		err = s.printJSON(info)
+	}
+	if end != nil {
+		return end
+	}
+	return err
 }
 
 func (s *session) jobResultCommand() *cobra.Command {
@@ -230,26 +247,35 @@ func (s *session) jobResult(ctx context.Context, id string, o runOptions) error 
 }
 
 func (s *session) jobCancelCommand() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:   "cancel ID",
 		Short: "End a job",
 		Long: "End a job: its functions are stopped and its buckets let go. Of a job that runs, that may take a moment. One that\n" +
 			"was over stays as it is; the exit status is 1 then, but for one that was cancelled before.",
 		Example: "  submit job cancel 4hzqk7",
 		Args:    cli.WantArgs(1, 1, "the ID of a job"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return s.cancelJob(cmd.Context(), args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return s.cancelJob(cmd.Context(), args[0], output) },
 	}
+	cmd.Flags().StringVar(&output, "output", "text", "text, or json for one JSON object on stdout: how far the job is, and over if it had ended before")
+	return cmd
 }
 
-func (s *session) cancelJob(ctx context.Context, id string) error {
-	return s.withClient(ctx, "text", func(ctx context.Context, client *pinion.Client) error {
+func (s *session) cancelJob(ctx context.Context, id, output string) error {
+	return s.withClient(ctx, output, func(ctx context.Context, client *pinion.Client) error {
 		if _, err := client.Job(ctx, id); err != nil {
 			return err
 		}
 		state, err := client.Cancel(ctx, id)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
+		}
+		if output == "json" {
+			if err := s.printJSON(state); err != nil {
+				return err
+			}
+		}
+		switch {
 		case state.Over && state.State != api.JobCanceled:
 			return errors.New("job " + id + " was over already: " + string(state.State))
 		case state.Over:

@@ -73,12 +73,18 @@ func TestJobCommands(t *testing.T) {
 		{"job", cli.ExitUsage, "", "job needs the ID of a job"},
 		{"jobs --limit 7", cli.ExitDone, "JOB     STATE   MODULE|failed  failed  m|GUEST_FAILED", "and 7 more (--limit, --state)"},
 		{"jobs --state dne", cli.ExitUsage, "", "did you mean done?"},
-		{"jobs --limit 0", cli.ExitUsage, "", "--limit is 0"},
+		{"jobs --limit 0", cli.ExitDone, "failed  failed  m", "and 1000 more"},
+		{"jobs --limit -1", cli.ExitUsage, "", "--limit is -1; it must be 0 to 1000"},
+		{"jobs --limit 1001", cli.ExitUsage, "", "--limit is 1001"},
 		{"job result done", cli.ExitDone, "a\t1\nb\t2\nc\t3\n", proofLine},
 		{"job result done --limit 1 --output ndjson", cli.ExitDone, `{"key":"a","value":1}` + "\n", proofLine},
 		{"job result nope", cli.ExitFailed, "", "did you mean done?"},
 		{"job wait done", cli.ExitDone, "", proofLine + "|submit job result done"},
 		{"job watch done", cli.ExitDone, "", proofLine},
+		{"job wait done --output json", cli.ExitDone, `{"job":"done","state":"done",|"rows":3,`, ""},
+		{"job wait done --output yaml", cli.ExitUsage, "", "yaml"},
+		{"job cancel queued --output json", cli.ExitDone, `{"job":"queued","state":"canceled"}` + "\n", "job queued is cancelled"},
+		{"job cancel done --output json", cli.ExitFailed, `{"job":"done","state":"done","over":true}` + "\n", "was over already"},
 		{"job wait nope", cli.ExitFailed, "", "did you mean done?"},
 		{"job cancel queued", cli.ExitDone, "", "job queued is cancelled"},
 		{"job cancel running", cli.ExitDone, "", "job running is being cancelled"},
@@ -102,6 +108,10 @@ func TestJobCommands(t *testing.T) {
 		t.Errorf("%+v, %v", asJSON, err)
 	}
 	r.failed = api.Errorf(api.CodeGuestFailed, "it trapped")
+	got := call(t, "", "job", "wait", "failed", "--output", "json")
+	if err := json.Unmarshal([]byte(got.stdout), &info); err != nil || info.State != api.JobFailed || got.code != cli.ExitFailed || !strings.Contains(got.stderr, "it trapped") {
+		t.Errorf("wait for a failed job: %+v, %v", got, err)
+	}
 	for _, verb := range []string{"wait", "result"} {
 		if got := call(t, "", "job", verb, "failed"); got.code != cli.ExitFailed || got.stdout != "" || !strings.Contains(got.stderr, "it trapped") {
 			t.Errorf("%s of a failed job: %+v", verb, got)
@@ -111,7 +121,8 @@ func TestJobCommands(t *testing.T) {
 
 func TestRunDetached(t *testing.T) {
 	r := newRouter(t)
-	r.durable(nil)
+	jobs := map[string]api.JobInfo{}
+	r.durable(jobs)
 	got := call(t, "", "run", "wordcount", "--reduce", "sum", "--detach", "--timeout", "30m")
 	if got.code != cli.ExitDone || got.stdout != r.job.Job+"\n" || len(r.job.Job) < 20 || !strings.Contains(got.stderr, "submit job wait "+r.job.Job) {
 		t.Errorf("%+v", got)
@@ -120,7 +131,12 @@ func TestRunDetached(t *testing.T) {
 		t.Errorf("asked for %+v", r.job)
 	}
 	got = call(t, "", "run", "wordcount", "--detach", "--id", "mine", "--output", "json")
-	if got.code != cli.ExitDone || got.stdout != "{\"job\":\"mine\"}\n" || r.job.Job != "mine" {
+	if got.code != cli.ExitDone || got.stdout != "{\"job\":\"mine\"}\n" || r.job.Job != "mine" || !strings.HasPrefix(got.stderr, "submitted; see") {
+		t.Errorf("%+v", got)
+	}
+	jobs["mine"] = runningJob
+	got = call(t, "", "run", "wordcount", "--detach", "--id", "mine")
+	if got.code != cli.ExitDone || got.stdout != "mine\n" || !strings.HasPrefix(got.stderr, "job mine was submitted before and is running; see") {
 		t.Errorf("%+v", got)
 	}
 	for args, want := range map[string]string{

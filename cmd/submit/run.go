@@ -218,6 +218,7 @@ func (s *session) run(ctx context.Context, o runOptions, args, files []string) e
 		if job.Module, err = client.UploadModule(ctx, file.bytes); err != nil {
 			return err
 		}
+		job.Label = file.name
 	}
 	if o.detach {
 		return nameHint(args, file, s.submitJob(ctx, client, job, o.output))

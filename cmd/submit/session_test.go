@@ -172,8 +172,8 @@ func TestRunFails(t *testing.T) {
 func TestRunUploadsAFile(t *testing.T) {
 	r := newRouter(t)
 	got := call(t, "", "run", "../../plugins/builtin/wordcount.wasm")
-	if got.code != cli.ExitDone || len(r.job.Module) != 64 {
-		t.Fatalf("%+v, module %q", got, r.job.Module)
+	if got.code != cli.ExitDone || len(r.job.Module) != 64 || r.job.Label != "wordcount.wasm" {
+		t.Fatalf("%+v, module %q, called %q", got, r.job.Module, r.job.Label)
 	}
 	store, err := r.bus.Objects(t.Context(), "MODULES", false, 0)
 	if err != nil {

@@ -55,8 +55,8 @@ func (c *Connection) Register(flags *pflag.FlagSet) {
 
 // EngineOnly are the flags that engine has and submit passes over in a config file that both read.
 var EngineOnly = []string{
-	"aggregation-memory", "aggregation-total", "compile-cpu", "compile-memory", "compile-timeout", "guest-counters", "guest-fuel",
-	"guest-log-lines", "guest-memory", "guest-output", "guest-table", "jobs", "jobs-queue", "longest-hold", "module-size",
+	"aggregation-memory", "aggregation-total", "collect-total", "compile-cpu", "compile-memory", "compile-timeout", "durable-queue", "guest-counters",
+	"guest-fuel", "guest-log-lines", "guest-memory", "guest-output", "guest-table", "jobs", "jobs-queue", "longest-hold", "module-size",
 }
 
 // Extend has Settle fill in the flags of another set, too; their names are among [EngineOnly].

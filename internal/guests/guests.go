@@ -43,7 +43,7 @@ func (m Mapper) Prepare(ctx context.Context, task node.Task) (node.Program, erro
 			task.Log.Log(context.Background(), level, "guest", Says, message)
 		},
 	}
-	return program{module, job}, nil
+	return napping(program{module, job}, task), nil
 }
 
 // Compile tries whether a host can compile a module: see plugins.Catalogue.

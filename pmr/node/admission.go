@@ -13,6 +13,10 @@ const (
 	DefaultQueue = 1024 // that wait
 )
 
+// MaxJobs is the most jobs that a router may run at once. A storage keeps the snapshots of as many cuts for jobs that
+// have not pinned there yet; beyond that, as with several routers, the oldest is dropped and its job tries again.
+const MaxJobs = 64
+
 // A client alone leaves some room to the others: of the places to run in, it holds at most runShare times as
 // many as are free then, three of four if it is alone; and the last part of the queue is for clients of whom
 // nobody waits yet.

@@ -65,8 +65,11 @@ func (r *Router) place(j *job) (place, most int) {
 	return r.admission.place(j.applicant), r.admission.most
 }
 
-// leave frees the place of a job that has ended.
+// leave frees the place of a job that has ended, and its memory, unless its rows are still to be stored.
 func (r *Router) leave(j *job) {
+	if !j.durable {
+		j.leaveMemory()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.admission.leave(j.applicant)

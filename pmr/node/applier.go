@@ -26,7 +26,6 @@ type Applier struct {
 	unknownDirty int64 // what a restart assumes of each bucket's log since its checkpoint
 
 	writing sync.Mutex // held while the store is written: by Run, and by joins that load buckets
-	joining sync.Mutex // one join at a time
 	cmds    chan func()
 
 	// Owned by the goroutine of Run.
@@ -52,8 +51,9 @@ type Applier struct {
 	verified    uint64
 	view        *buckets.View
 	joined      map[buckets.ID]bool
-	dirty       []int64  // by bucket: bytes of its log since its last checkpoint, about
-	lastRecord  []uint64 // by bucket: position of its last record entry, or later
+	joining     map[buckets.ID]bool // being loaded
+	dirty       []int64             // by bucket: bytes of its log since its last checkpoint, about
+	lastRecord  []uint64            // by bucket: position of its last record entry, or later
 	parked      map[uint64]*parkedCut
 	skipped     uint64
 	lastSkipped string
@@ -78,7 +78,7 @@ func NewApplier(settings api.Settings, self string, store buckets.Store, ports P
 		unknownDirty: settings.CheckpointBytes / 2,
 		cmds:         make(chan func()), changed: make(chan struct{}),
 		dirty: make([]int64, n), lastRecord: make([]uint64, n),
-		parked: map[uint64]*parkedCut{}, joined: map[buckets.ID]bool{},
+		parked: map[uint64]*parkedCut{}, joined: map[buckets.ID]bool{}, joining: map[buckets.ID]bool{},
 		view: buckets.NewTable(n).View(),
 	}
 }

@@ -42,6 +42,8 @@ type options struct {
 	expect     int                              // storages that routers wait for; default all
 	jobs       int                              // that a router runs at once
 	queue      int                              // jobs that wait in a router
+	durable    int                              // durable jobs that wait or run
+	collect    int64                            // memory of a router to collect output with
 	hears      time.Duration                    // after which nodes hear of a reconnect
 	tweak      func(peer string, p *node.Ports) // may replace ports of a node before it is made
 }
@@ -52,6 +54,8 @@ type running struct {
 	ended chan error
 	store buckets.Store
 	dir   string // identity of its folder
+
+	replace bool // another folder had its id
 }
 
 // bubble runs a test on a cluster with storages s1..sn in a synctest bubble.
@@ -114,18 +118,20 @@ func (c *cluster) ports(peer string) (*busmem.Bus, node.Ports) {
 	c.must(err)
 	checkpoints, err := b.Objects(ctx, "CHECKPOINTS", true, 1)
 	c.must(err)
-	queue, err := b.Queue(ctx, "rebalance", true, bus.QueueConfig{})
+	orders, err := openOrders(ctx, b)
 	c.must(err)
 	jobs, err := b.KV(ctx, "JOBS", true, 1)
+	c.must(err)
+	claims, err := b.KV(ctx, "CLAIMS", true, 1)
 	c.must(err)
 	jobQueue, err := b.Queue(ctx, "jobs", true, bus.QueueConfig{MaxAckPending: 1000, AckWait: node.JobSilence})
 	c.must(err)
 	results, err := b.Objects(ctx, "RESULTS", true, 1)
 	c.must(err)
 	p := node.Ports{
-		Jobs: jobs, JobQueue: memJobs{jobQueue}, Results: results,
+		Jobs: jobs, Claims: claims, JobQueue: memJobs{jobQueue}, Results: results,
 		Log: log, State: state, Manifests: manifests, Checkpoints: checkpoints, Peers: b,
-		Orders: memOrders{queue}, Catalogue: fakeCatalogue{}, Mapper: c.mapper,
+		Orders: orders, Catalogue: fakeCatalogue{}, Mapper: c.mapper,
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)), TempDir: c.t.TempDir(),
 	}
 	if c.options.tweak != nil {
@@ -136,13 +142,14 @@ func (c *cluster) ports(peer string) (*busmem.Bus, node.Ports) {
 
 func (c *cluster) startRouter(id string, expect int) {
 	b, ports := c.ports(id)
-	r := node.NewRouter(node.RouterConfig{Member: api.Member{ID: id}, Cluster: "dev", Settings: c.settings, Expect: expect, Memory: c.options.memory, Jobs: c.options.jobs, Queue: c.options.queue}, ports)
+	r := node.NewRouter(node.RouterConfig{Member: api.Member{ID: id}, Cluster: "dev", Settings: c.settings, Expect: expect, Memory: c.options.memory, Jobs: c.options.jobs, Queue: c.options.queue, Durable: c.options.durable, Collect: c.options.collect}, ports)
 	serve(c, b, "router."+r.ID()+".mapped", r.Mapped)
 	serve(c, b, "router."+r.ID()+".result", r.OwnResult)
 	serve(c, b, "router."+r.ID()+".cancel", r.OwnCancel)
 	serve(c, b, "router."+r.ID()+".job", r.OwnJob)
 	serve(c, b, "router."+r.ID()+".certificate", r.OwnCertificate)
 	serve(c, b, "router."+r.ID()+".jobs", r.OwnJobs)
+	serve(c, b, "router."+r.ID()+".moves", r.OwnMoves)
 	share(c, b, "job.run", r.RunJob)
 	share(c, b, "job.result", r.Result)
 	share(c, b, "admin.quotas", r.Quotas)
@@ -157,6 +164,11 @@ func (c *cluster) startRouter(id string, expect int) {
 	share(c, b, "space.create", r.CreateSpace)
 	share(c, b, "space.list", r.Spaces)
 	share(c, b, "admin.status", r.Status)
+	share(c, b, "admin.topology", r.Topology)
+	share(c, b, "admin.buckets", r.Buckets)
+	share(c, b, "admin.plan", r.Plan)
+	share(c, b, "admin.move", r.Move)
+	share(c, b, "admin.moves", r.ClusterMoves)
 	_, err := b.Subscribe("router."+r.ID()+".progress", func(_ string, body []byte) {
 		var p api.Progress
 		if api.Decode(body, &p, api.Lenient) == nil {
@@ -176,6 +188,7 @@ func (c *cluster) startStorage(id string) {
 	b, ports := c.ports(id)
 	s := node.NewStorage(node.StorageConfig{
 		Member: api.Member{ID: id, Weight: 1, Folder: n.dir}, Settings: c.settings, Workers: node.NewWorkers(2), Total: c.options.total,
+		Replace: n.replace,
 	}, ports, n.store)
 	at := "storage." + id + "."
 	serve(c, b, at+"pin", s.Pin)
@@ -185,9 +198,11 @@ func (c *cluster) startStorage(id string) {
 	serve(c, b, at+"map_status", s.MapStatus)
 	serve(c, b, at+"gate", s.Gate)
 	serve(c, b, at+"ungate", s.Ungate)
-	serve(c, b, at+"take", s.Take)
+	serve(c, b, at+"receive", s.Receive)
+	serve(c, b, at+"activate", s.Activate)
 	serve(c, b, at+"get", s.Get)
 	serve(c, b, at+"spaces", s.Spaces)
+	serve(c, b, at+"buckets", s.Buckets)
 	serve(c, b, at+"status", s.Status)
 	_, err := b.Subscribe("router.*.beat", func(_ string, body []byte) {
 		var beat api.Heartbeat
@@ -440,24 +455,57 @@ func frames(in node.Source, fn func(buckets.Frame) error) error {
 	}
 }
 
-// memOrders is the queue of move orders.
-type memOrders struct{ queue *busmem.Queue }
+// memOrders are the queues of move orders.
+type memOrders struct {
+	bus              *busmem.Bus
+	moves, takeovers *busmem.Queue
+}
+
+// orderWait is the silence after which an order is handed out again.
+const orderWait = 15 * time.Second
+
+func openOrders(ctx context.Context, b *busmem.Bus) (memOrders, error) {
+	o := memOrders{bus: b}
+	var err error
+	if o.takeovers, err = b.Queue(ctx, "takeover", true, bus.QueueConfig{MaxAckPending: 4, AckWait: orderWait}); err != nil {
+		return o, err
+	}
+	o.moves, err = b.Queue(ctx, "rebalance", true, bus.QueueConfig{MaxAckPending: 1, AckWait: orderWait})
+	return o, err
+}
+
+func (o memOrders) SetParallel(ctx context.Context, n int) error {
+	_, err := o.bus.Queue(ctx, "rebalance", true, bus.QueueConfig{MaxAckPending: n, AckWait: orderWait})
+	return err
+}
 
 func (o memOrders) Publish(ctx context.Context, order api.MoveOrder) error {
 	body, err := api.Encode(api.JSON, order)
 	if err != nil {
 		return err
 	}
-	return o.queue.Publish(ctx, body, order.ID)
+	if !order.NeedsGates() {
+		return o.takeovers.Publish(ctx, body, order.ID)
+	}
+	return o.moves.Publish(ctx, body, order.ID)
 }
 
 func (o memOrders) Consume(ctx context.Context, fn func(context.Context, node.OrderDelivery)) error {
-	return o.queue.Consume(ctx, func(ctx context.Context, m bus.QueueMessage) {
+	work := func(ctx context.Context, m bus.QueueMessage) {
 		d := node.OrderDelivery{Deliveries: m.Deliveries, Delivery: m.Delivery}
 		if api.Decode(m.Body, &d.Order, api.Strict) == nil {
 			fn(ctx, d)
 		}
-	})
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 2)
+	for _, q := range []*busmem.Queue{o.moves, o.takeovers} {
+		go func() { ended <- q.Consume(ctx, work) }()
+	}
+	err := <-ended
+	stop()
+	return errors.Join(err, <-ended)
 }
 
 // memJobs is the queue of durable jobs.
@@ -470,6 +518,8 @@ func (q memJobs) Publish(ctx context.Context, job api.QueuedJob, id string) erro
 	}
 	return q.queue.Publish(ctx, body, id)
 }
+
+func (q memJobs) Len(ctx context.Context) (int, error) { return q.queue.Len(ctx) }
 
 func (q memJobs) Consume(ctx context.Context, most int, fn func(context.Context, node.JobDelivery)) error {
 	return q.queue.ConsumeSome(ctx, most, func(ctx context.Context, m bus.QueueMessage) {

@@ -29,21 +29,35 @@ func (j *job) collect(ctx context.Context, attempt int) {
 		ends[m.storage] = *m.end
 	}
 	j.mu.Unlock()
+	free, err := j.allot(ctx, ends)
+	if err == nil {
+		err = j.collectInto(ctx, ends, free)
+	}
+	if err != nil {
+		j.tell(pmr.Collected{Attempt: attempt, Err: api.AsError(err)})
+		return
+	}
+	j.tell(pmr.Collected{Attempt: attempt})
+}
+
+// collectInto collects with memory that was allotted.
+func (j *job) collectInto(ctx context.Context, ends map[string]api.MapEnd, free func()) error {
 	rows, memory, err := j.reduce(ctx, ends)
 	var output string
 	if err == nil {
 		output, err = digestRows(ctx, rows)
 	}
 	if err != nil {
-		j.tell(pmr.Collected{Attempt: attempt, Err: api.AsError(err)})
-		return
+		free()
+		return err
 	}
 	j.mu.Lock()
+	defer j.mu.Unlock()
 	if j.ended.IsZero() { // else the job ran out of time meanwhile
 		j.rows, j.memory, j.output = rows, memory, output
 	}
-	j.mu.Unlock()
-	j.tell(pmr.Collected{Attempt: attempt})
+	j.keepAllotted(free)
+	return nil
 }
 
 func (j *job) reduce(ctx context.Context, ends map[string]api.MapEnd) (resultRows, int64, error) {

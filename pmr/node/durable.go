@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
@@ -12,11 +13,15 @@ import (
 )
 
 // JobSilence is how long a router that runs a durable job may be silent before another one is handed the job.
-// takesAtOnce is how many durable jobs a router has at a time; the others wait in the queue, for any router.
+// takesAtOnce is how many durable jobs a router has at a time, at most as many as it runs; the others wait in the
+// queue, for any router.
 const (
 	JobSilence  = 15 * time.Second
 	takesAtOnce = 16
 )
+
+// DefaultDurable is how many durable jobs may wait or run in the cluster.
+const DefaultDurable = 10_000
 
 // Submit stores a job, checked as by RunJob, and queues it: some router runs it, another one if that router dies.
 // The same request with the same id answers how far the job is; another request with that id is NAME_TAKEN.
@@ -28,32 +33,61 @@ func (r *Router) Submit(ctx context.Context, req api.JobRequest) (api.JobState, 
 	if err := api.CheckID("a job's id", id); err != nil {
 		return api.JobState{}, err
 	}
-	rec, err := r.newRecord(ctx, id, req)
+	mine, err := r.newRecord(ctx, id, req)
 	if err == nil {
-		err = r.checkSpace(ctx, rec.Request.Space)
+		err = r.checkSpace(ctx, mine.Request.Space)
 	}
 	if err != nil {
 		return api.JobState{}, err
 	}
-	body, err := api.Encode(api.JSON, rec)
+	rec, revision, err := r.store(ctx, mine, req.Job != "")
+	if err == nil && revision != 0 && rec.State == api.JobQueued {
+		// Whoever submitted it and died here may do so again; else a sweep finds it.
+		err = r.queue(ctx, id, revision)
+		r.tellJob(api.JobProgress{Job: id, Phase: "queued", Of: r.cfg.Settings.Buckets})
+	}
 	if err != nil {
 		return api.JobState{}, err
 	}
-	revision, err := r.ports.Jobs.Create(ctx, prefixJob+id, body)
-	if api.CodeOf(err) == api.CodeNameTaken {
-		if rec, revision, err = r.submittedBefore(ctx, rec); err != nil || rec.State != api.JobQueued {
-			return api.JobState{Job: id, State: rec.State, Over: rec.State.Over()}, err
+	return api.JobState{Job: id, State: rec.State, Over: rec.State.Over()}, nil
+}
+
+// store writes the record of a new job, or finds that of the same job that was submitted before. Revision 0 says that
+// the job need not be queued.
+func (r *Router) store(ctx context.Context, mine api.JobRecord, named bool) (rec api.JobRecord, revision uint64, err error) {
+	defer r.submitting.Add(-1)
+	if err := r.refuseTooMany(ctx, int(r.submitting.Add(1))); err != nil {
+		if found, revision, readErr := r.record(ctx, mine.Job); readErr == nil && revision != 0 && found.Asked == mine.Asked {
+			return found, 0, nil
+		}
+		return rec, 0, err
+	}
+	if named {
+		if err := r.claimToSubmit(ctx, mine.Job); err != nil {
+			return rec, 0, err
 		}
 	}
-	// Whoever submitted it and died here may do so again; else a sweep finds it.
-	if err == nil {
-		err = r.queue(ctx, id, revision)
-	}
+	body, err := api.Encode(api.JSON, mine)
 	if err != nil {
-		return api.JobState{}, err
+		return rec, 0, err
 	}
-	r.tellJob(api.JobProgress{Job: id, Phase: "queued", Of: r.cfg.Settings.Buckets})
-	return api.JobState{Job: id, State: api.JobQueued}, nil
+	revision, err = r.ports.Jobs.Create(ctx, prefixJob+mine.Job, body)
+	if api.CodeOf(err) == api.CodeNameTaken {
+		return r.submittedBefore(ctx, mine)
+	}
+	return mine, revision, err
+}
+
+// refuseTooMany refuses a job while the queue is full. Before anything of it is stored, so nothing has to be undone; in
+// return jobs that several routers take in at the same moment may all find the last place free.
+func (r *Router) refuseTooMany(ctx context.Context, arriving int) error {
+	n, err := r.ports.JobQueue.Len(ctx)
+	if err != nil || n+arriving <= r.cfg.Durable {
+		return err
+	}
+	return api.Errorf(api.CodeBusy, "%d durable jobs wait or run, of at most %d", n, r.cfg.Durable).
+		WithHint("submit it when some have ended; another router works them off faster, and --durable-queue of the routers lets more wait").
+		With("limit", "durable-queue").With("value", strconv.Itoa(r.cfg.Durable))
 }
 
 // queue hands a job to whichever router has room: once for a revision of its record, which is that of a queued job.
@@ -112,10 +146,14 @@ func (r *Router) submittedBefore(ctx context.Context, mine api.JobRecord) (api.J
 		return found, 0, err
 	case revision == 0:
 		return found, 0, api.Errorf(api.CodeBusy, "job %s has just been dropped from the history", mine.Job).WithHint("submit it again")
-	case found.Asked != mine.Asked: // that of a job of job.run is empty
-		return found, 0, api.Errorf(api.CodeNameTaken, "there is another job %s", mine.Job).WithHint("choose another id, or leave it away to have one made").With("job", mine.Job)
+	case found.Asked != mine.Asked:
+		return found, 0, anotherJob(mine.Job)
 	}
 	return found, revision, nil
+}
+
+func anotherJob(id string) *api.Error {
+	return api.Errorf(api.CodeNameTaken, "there is another job %s", id).WithHint("choose another id, or leave it away to have one made").With("job", id)
 }
 
 // tellJob publishes an event of a job.
@@ -136,7 +174,7 @@ func (r *Router) Cancel(ctx context.Context, req api.CancelRequest) (api.JobStat
 	if j := r.job(req.Job); j != nil && !j.durable {
 		return r.OwnCancel(ctx, req)
 	}
-	rec, revision, err := r.record(ctx, req.Job)
+	rec, revision, err := r.known(ctx, req.Job)
 	if err != nil {
 		return api.JobState{}, err
 	}

@@ -126,10 +126,10 @@ func TestRoutersTakeJobsWhileTheyHaveRoom(t *testing.T) {
 }
 
 // slowReads give others time between a read and the write that follows.
-type slowReads struct{ node.KV }
+type slowReads struct{ node.Records }
 
 func (kv slowReads) Get(ctx context.Context, key string) (api.KVEntry, error) {
-	e, err := kv.KV.Get(ctx, key)
+	e, err := kv.Records.Get(ctx, key)
 	time.Sleep(50 * time.Millisecond)
 	return e, err
 }

@@ -3,16 +3,19 @@ package node
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/pinion-mr/pinion/api"
 )
 
-// How many jobs a list has.
 const (
-	defaultListed = 100
-	mostListed    = 1000
+	defaultListed = 100     // jobs in a list
+	listedReason  = 1 << 10 // bytes of the reason why one failed
+	listsAtOnce   = 2       // that read all records; the others wait
+	mostSuggested = 10_000  // ids that one which is not known is compared with
 )
 
 // info is a job of this router as others see it.
@@ -57,7 +60,7 @@ func (j *job) failed(code api.Code) bool {
 // Job tells how far a job is: a durable one, or one that a router runs or still has the result of. It fails with
 // UNKNOWN_JOB, and suggests an id that is close.
 func (r *Router) Job(ctx context.Context, req api.JobName) (api.JobInfo, error) {
-	rec, revision, err := r.record(ctx, req.Job)
+	rec, revision, err := r.known(ctx, req.Job)
 	if err != nil {
 		return api.JobInfo{}, err
 	}
@@ -127,18 +130,36 @@ func (r *Router) wantedPart(req api.JobRequest) []uint16 {
 // noSuchJob suggests the id of another job.
 func (r *Router) noSuchJob(ctx context.Context, id string) error {
 	err := api.AsError(r.unknownJob(id))
-	list, listErr := r.Jobs(ctx, api.JobsRequest{Limit: mostListed})
-	if listErr != nil {
-		return err
-	}
-	ids := make([]string, len(list.Jobs))
-	for i, info := range list.Jobs {
-		ids[i] = info.Job
-	}
-	if near := api.Nearest(id, ids); near != "" {
+	if near := api.Nearest(id, r.someIDs(ctx)); near != "" {
 		return err.WithHint("did you mean %s?", near)
 	}
 	return err
+}
+
+// someIDs are ids of jobs, of which there may be more.
+func (r *Router) someIDs(ctx context.Context) (ids []string) {
+	if r.ports.Jobs != nil {
+		done, err := r.enterList(ctx)
+		if err != nil {
+			return nil
+		}
+		defer done()
+		if ids, err = r.ports.Jobs.Keys(ctx, prefixJob); err != nil {
+			return nil
+		}
+		ids = ids[:min(len(ids), mostSuggested)]
+		for i, key := range ids {
+			ids[i] = key[len(prefixJob):]
+		}
+	}
+	others, _, err := r.jobsOfRouters(ctx, api.JobsRequest{Limit: api.MostListed})
+	if err != nil {
+		return ids
+	}
+	for _, info := range others {
+		ids = append(ids, info.Job)
+	}
+	return ids
 }
 
 // Jobs lists durable jobs, and those that routers run or still have the result of: the newest first.
@@ -146,22 +167,19 @@ func (r *Router) Jobs(ctx context.Context, req api.JobsRequest) (api.JobsReply, 
 	if err := checkListing(&req); err != nil {
 		return api.JobsReply{}, err
 	}
-	var list []api.JobInfo
-	if r.ports.Jobs != nil {
-		err := r.eachRecord(ctx, func(rec api.JobRecord, _ uint64) {
-			if rec.Durable {
-				list = append(list, recordInfo(rec))
-			}
-		})
-		if err != nil {
-			return api.JobsReply{}, err
-		}
+	list, err := r.listRecords(ctx, req)
+	if err != nil {
+		return api.JobsReply{}, err
 	}
 	others, left, err := r.jobsOfRouters(ctx, req)
 	if err != nil {
 		return api.JobsReply{}, err
 	}
-	list = slices.DeleteFunc(append(list, others...), func(info api.JobInfo) bool { return !wantedInList(info, req) })
+	for _, info := range others {
+		if wantedInList(info, req) {
+			list = append(list, info)
+		}
+	}
 	reply := r.cutList(list, req)
 	reply.More += left
 	return reply, nil
@@ -169,32 +187,79 @@ func (r *Router) Jobs(ctx context.Context, req api.JobsRequest) (api.JobsReply, 
 
 func checkListing(req *api.JobsRequest) error {
 	setDefault(&req.Limit, defaultListed)
-	states := []api.JobStatus{"", api.JobQueued, api.JobRunning, api.JobDone, api.JobFailed, api.JobCanceled}
 	switch {
-	case req.Limit < 1 || req.Limit > mostListed:
-		return api.Errorf(api.CodeBadRequest, "limit is %d; it must be 1 to %d", req.Limit, mostListed)
-	case !slices.Contains(states, req.State):
-		return api.Errorf(api.CodeBadRequest, "there is no state %.40q", req.State).WithHint("a state is one of queued, running, done, failed, canceled")
+	case req.Limit < 1 || req.Limit > api.MostListed:
+		return api.Errorf(api.CodeBadRequest, "limit is %d; it must be 1 to %d", req.Limit, api.MostListed)
+	case req.State != "" && !slices.Contains(api.JobStatuses(), req.State):
+		return api.Errorf(api.CodeBadRequest, "there is no state %.40q", req.State).WithHint("a state is one of %v", api.JobStatuses())
 	}
 	return nil
+}
+
+// listRecords lists the durable jobs that a request wants.
+func (r *Router) listRecords(ctx context.Context, req api.JobsRequest) ([]api.JobInfo, error) {
+	if r.ports.Jobs == nil {
+		return nil, nil
+	}
+	found := map[string]api.JobInfo{}
+	err := r.eachRecord(ctx, func(id string, rec api.JobRecord, _ uint64) {
+		if info := recordInfo(rec); rec.Durable && wantedInList(info, req) {
+			found[id] = listed(info)
+		} else {
+			delete(found, id)
+		}
+	})
+	return slices.Collect(maps.Values(found)), err
+}
+
+// listed is a job without what is not in lists, as there may be many.
+func listed(info api.JobInfo) api.JobInfo {
+	info.Stats, info.Progress, info.Wanted = nil, nil, nil
+	if info.Error != nil {
+		info.Error = &api.Error{Code: info.Error.Code, Message: firstBytes(info.Error.Message, listedReason)}
+	}
+	return info
+}
+
+// firstBytes is the beginning of a text, in whole characters.
+func firstBytes(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "")
+}
+
+// enterList waits for one of the few places of those who read the records of all jobs.
+func (r *Router) enterList(ctx context.Context) (done func(), err error) {
+	select {
+	case r.lists <- struct{}{}:
+		return func() { <-r.lists }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func wantedInList(info api.JobInfo, req api.JobsRequest) bool {
 	return (req.State == "" || info.State == req.State) && (req.Client == "" || info.Client == req.Client)
 }
 
-// eachRecord reads all records. One that cannot be read is passed over: a newer program has written it.
-func (r *Router) eachRecord(ctx context.Context, fn func(rec api.JobRecord, revision uint64)) error {
-	entries, err := r.ports.Jobs.List(ctx, prefixJob)
+// eachRecord reads the records of all durable jobs. What fn is told last of an id counts; an empty record stands for
+// one that is gone or cannot be read, since a newer program has written it.
+func (r *Router) eachRecord(ctx context.Context, fn func(id string, rec api.JobRecord, revision uint64)) error {
+	done, err := r.enterList(ctx)
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if rec, err := parseRecord(e); err == nil {
-			fn(rec, e.Revision)
+	defer done()
+	return r.ports.Jobs.Each(ctx, prefixJob, func(e api.KVEntry) {
+		rec := api.JobRecord{}
+		if !e.Deleted {
+			if read, err := parseRecord(e); err == nil {
+				rec = read
+			}
 		}
-	}
-	return nil
+		fn(e.Key[len(prefixJob):], rec, e.Revision)
+	})
 }
 
 // jobsOfRouters asks every router for the jobs that have no record of their own. One that does not answer has
@@ -254,10 +319,7 @@ func (r *Router) cutList(list []api.JobInfo, req api.JobsRequest) api.JobsReply 
 	reply := api.JobsReply{Jobs: []api.JobInfo{}}
 	room := r.ports.Peers.MaxPayload() - envelope
 	for i, info := range list {
-		info.Stats, info.Progress, info.Wanted = nil, nil, nil
-		if info.Error != nil {
-			info.Error = &api.Error{Code: info.Error.Code, Message: info.Error.Message[:min(len(info.Error.Message), 1024)]}
-		}
+		info = listed(info)
 		room -= infoSize(info)
 		if i == req.Limit || room < 0 {
 			reply.More = len(list) - i

@@ -40,7 +40,7 @@ func (r *Router) takeJobs(ctx context.Context) {
 	defer stop()
 	defer context.AfterFunc(r.allJobs, stop)()
 	for taking.Err() == nil {
-		err := r.ports.JobQueue.Consume(taking, takesAtOnce, func(_ context.Context, d JobDelivery) {
+		err := r.ports.JobQueue.Consume(taking, min(takesAtOnce, r.cfg.Jobs), func(_ context.Context, d JobDelivery) {
 			r.takeJob(context.WithoutCancel(ctx), d) // what it has begun it ends
 		})
 		if taking.Err() == nil {
@@ -71,14 +71,34 @@ func (r *Router) takeJob(ctx context.Context, d JobDelivery) {
 	if t.lost {
 		return // to give the message back would take the job from the router that has it
 	}
-	if settled {
+	switch {
+	case settled || r.queueAnew(ctx, t):
 		err = t.latest().Ack(ctx)
-	} else {
+	default:
 		err = t.latest().Nak(r.pauseBefore())
 	}
 	if err != nil {
 		r.logger.Debug("cannot settle a job's message; it comes again", "job", d.Job, "reason", err)
 	}
+}
+
+// queueAnew gives a job back as a new message, if this router stops and nobody else has or waits for a job: a server
+// that stops with it, as that of a cluster in one process, forgets that the old one was given back, and hands it out
+// only when JobSilence is over. While other jobs wait, this one would lose its place.
+func (r *Router) queueAnew(ctx context.Context, t *take) bool {
+	if r.allJobs.Err() == nil || t.rec.State != api.JobQueued {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	n, err := r.ports.JobQueue.Len(ctx)
+	r.mu.Lock()
+	alone := err == nil && n <= len(r.takes)+r.anew
+	if alone {
+		r.anew++
+	}
+	r.mu.Unlock()
+	return alone && r.queue(ctx, t.id, t.revision) == nil
 }
 
 // pauseBefore is how long a job that was given back waits for the next router: not at all if this one stops.
@@ -112,6 +132,9 @@ func (r *Router) enter(d JobDelivery) *take {
 }
 
 func (r *Router) forget(t *take) {
+	if t.job != nil {
+		t.job.leaveMemory()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.takes, t.id)

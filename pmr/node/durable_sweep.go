@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -55,10 +56,11 @@ func (h *historian) lease(ctx context.Context) bool {
 	return err == nil
 }
 
-// endedJob is a job that is over, at the revision of its end: those are in the order of the ends.
-type endedJob struct {
-	id       string
-	revision uint64
+// survey is what a sweep found in the records.
+type survey struct {
+	results map[string]api.JobRecord // what may keep a result, without its request
+	ended   map[string]uint64        // jobs that are over, by the revision of their end: those are in the order of the ends
+	idle    map[string]idleRecord
 }
 
 func (h *historian) sweep(ctx context.Context, most int) error {
@@ -66,44 +68,66 @@ func (h *historian) sweep(ctx context.Context, most int) error {
 	if err != nil {
 		return err
 	}
-	routers, err := members(ctx, h.r.ports.State, prefixRouter)
+	found, err := h.survey(ctx)
 	if err != nil {
 		return err
+	}
+	h.idle = found.idle
+	if err := h.forget(ctx, found, most); err != nil {
+		return err
+	}
+	if err := h.dropResults(ctx, objects, found.results); err != nil {
+		return err
+	}
+	return h.queueIdle(ctx)
+}
+
+// survey reads the records of all durable jobs.
+func (h *historian) survey(ctx context.Context) (survey, error) {
+	s := survey{map[string]api.JobRecord{}, map[string]uint64{}, map[string]idleRecord{}}
+	routers, err := members(ctx, h.r.ports.State, prefixRouter)
+	if err != nil {
+		return s, err
 	}
 	alive := map[string]bool{}
 	for _, m := range routers {
 		alive[peerName(m)] = true
 	}
-	results := map[string]api.JobRecord{} // what may keep a result, without its request
-	idle := map[string]idleRecord{}
-	var ended []endedJob
-	err = h.r.eachRecord(ctx, func(rec api.JobRecord, revision uint64) {
+	return s, h.r.eachRecord(ctx, func(id string, rec api.JobRecord, revision uint64) {
+		delete(s.results, id)
+		delete(s.ended, id)
+		delete(s.idle, id)
 		if !rec.Durable {
 			return
 		}
-		results[rec.Job] = api.JobRecord{State: rec.State, Take: rec.Take, Result: rec.Result}
+		s.results[id] = api.JobRecord{State: rec.State, Take: rec.Take, Result: rec.Result}
 		switch {
 		case rec.State.Over():
-			ended = append(ended, endedJob{rec.Job, revision})
+			s.ended[id] = revision
 		case rec.State == api.JobQueued || !alive[rec.Router]:
-			seen, ok := h.idle[rec.Job]
+			seen, ok := h.idle[id]
 			if !ok || seen.revision != revision {
 				seen = idleRecord{revision: revision, since: time.Now()}
 			}
-			idle[rec.Job] = seen
+			s.idle[id] = seen
 		}
 	})
-	if err != nil {
-		return err
-	}
-	h.idle = idle
-	slices.SortFunc(ended, func(a, b endedJob) int { return cmp.Compare(a.revision, b.revision) })
-	for _, old := range ended[:max(0, len(ended)-most)] {
-		if err := h.r.ports.Jobs.Delete(ctx, prefixJob+old.id); err != nil {
+}
+
+// forget drops the jobs that ended first while there are more than most.
+func (h *historian) forget(ctx context.Context, found survey, most int) error {
+	byEnd := slices.SortedFunc(maps.Keys(found.ended), func(a, b string) int { return cmp.Compare(found.ended[a], found.ended[b]) })
+	for _, id := range byEnd[:max(0, len(byEnd)-most)] {
+		if err := h.r.ports.Jobs.Delete(ctx, prefixJob+id); err != nil {
 			return err
 		}
-		delete(results, old.id)
+		delete(found.results, id)
 	}
+	return nil
+}
+
+// dropResults removes what keeps no job's result.
+func (h *historian) dropResults(ctx context.Context, objects []api.ObjectInfo, results map[string]api.JobRecord) error {
 	for _, o := range objects {
 		job, take, ok := parseResultName(o.Name)
 		if !ok || keepsResult(results[job], job, take) {
@@ -118,7 +142,7 @@ func (h *historian) sweep(ctx context.Context, most int) error {
 			return err
 		}
 	}
-	return h.queueIdle(ctx)
+	return nil
 }
 
 // keepsResult reports whether a take's result counts, or may still come to.

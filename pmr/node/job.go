@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -36,6 +37,8 @@ type job struct {
 	logged    string
 	events    chan pmr.Event
 	stop      context.CancelCauseFunc
+	claimed   chan struct{}  // closed when this router has claimed its id; nil if there is nothing to claim
+	withdrawn atomic.Bool    // somebody else has its id
 	pinning   sync.WaitGroup // requests to pin
 	done      chan struct{}  // closed when status below is final
 
@@ -50,6 +53,7 @@ type job struct {
 	certificate []byte // of a job that is done, as it is sent
 	ended       time.Time
 	attempts    int             // of a job that is over
+	allotted    func()          // gives the memory of its rows back; nil while it has none
 	told        api.JobProgress // the last that was published
 }
 
@@ -252,6 +256,9 @@ func (j *job) pin(e pmr.SendPin) {
 
 // moduleName is the module as the user calls it, a digest cut short.
 func (j *job) moduleName() string {
+	if j.req.Label != "" {
+		return j.req.Label
+	}
 	if name := j.req.Module; len(name) <= 64 && name != j.module.Digest {
 		return name
 	}
@@ -266,6 +273,13 @@ func about(storage, step string, err error) *api.Error {
 }
 
 func (j *job) sendMap(ctx context.Context, e pmr.SendMap) {
+	if j.claimed != nil {
+		select {
+		case <-j.claimed:
+		case <-ctx.Done():
+			return
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	req := j.mapRequest(e.PMR, e.Buckets)
@@ -370,7 +384,7 @@ func (j *job) finish(e pmr.Finish) {
 	}
 	j.maps = nil
 	j.mu.Unlock()
-	if j.durable {
+	if j.durable || j.withdrawn.Load() {
 		return
 	}
 	if e.Err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/pinion-mr/pinion/api"
 )
@@ -23,21 +24,42 @@ func parseRecord(e api.KVEntry) (api.JobRecord, error) {
 		return rec, fmt.Errorf("node: record %s: %w", e.Key, err)
 	}
 	if rec.Version > recordVersion {
-		return rec, api.Errorf(api.CodeVersion, "the record of job %.80q has version %d; this program reads %d", e.Key[len(prefixJob):], rec.Version, recordVersion).
+		return rec, api.Errorf(api.CodeVersion, "the record of job %.80q has version %d; this program reads %d", e.Key[strings.IndexByte(e.Key, '.')+1:], rec.Version, recordVersion).
 			WithHint("use the newer program")
 	}
 	return rec, nil
 }
 
-// record reads what the cluster knows of a job; revision 0 is nothing.
+// record reads the record of a durable job; revision 0 is none.
 func (r *Router) record(ctx context.Context, id string) (api.JobRecord, uint64, error) {
+	return readRecord(ctx, r.ports.Jobs, prefixJob, id)
+}
+
+// claim reads who has an id for a time; revision 0 is nobody.
+func (r *Router) claim(ctx context.Context, id string) (api.JobRecord, uint64, error) {
+	return readRecord(ctx, r.ports.Claims, "", id)
+}
+
+// known reads the record of a durable job, or else which router runs a job; revision 0 is neither.
+func (r *Router) known(ctx context.Context, id string) (api.JobRecord, uint64, error) {
+	rec, revision, err := r.record(ctx, id)
+	if err != nil || revision != 0 {
+		return rec, revision, err
+	}
+	if rec, revision, err = r.claim(ctx, id); rec.Durable {
+		return api.JobRecord{}, 0, err // the job is being submitted
+	}
+	return rec, revision, err
+}
+
+func readRecord(ctx context.Context, kv KV, prefix, id string) (api.JobRecord, uint64, error) {
 	if err := api.CheckID("a job's id", id); err != nil {
 		return api.JobRecord{}, 0, err
 	}
-	if r.ports.Jobs == nil {
+	if kv == nil {
 		return api.JobRecord{}, 0, nil
 	}
-	e, err := r.ports.Jobs.Get(ctx, prefixJob+id)
+	e, err := kv.Get(ctx, prefix+id)
 	if err != nil || e.Revision == 0 {
 		return api.JobRecord{}, 0, err
 	}
@@ -57,9 +79,9 @@ func (r *Router) replace(ctx context.Context, rec api.JobRecord, revision uint64
 	return r.ports.Jobs.Update(ctx, prefixJob+rec.Job, body, revision)
 }
 
-// fingerprint tells requests apart. Who asks, and how the answer comes, does not count.
+// fingerprint tells requests apart. Who asks, by what names, and how the answer comes, does not count.
 func fingerprint(req api.JobRequest) (string, error) {
-	req.Job, req.Client, req.WaitMS, req.MaxBytes = "", "", 0, 0
+	req.Job, req.Label, req.Client, req.WaitMS, req.MaxBytes = "", "", "", 0, 0
 	text, err := api.Encode(api.JSON, req) // sorts the names of params
 	if err != nil {
 		return "", err

@@ -13,26 +13,61 @@ import (
 	"github.com/pinion-mr/pinion/buckets"
 )
 
+// intake is told what a join brings in.
+type intake interface {
+	expect(b buckets.ID, n int64)                        // so many bytes more are to come
+	take(ctx context.Context, b buckets.ID, n int) error // they have come; it may wait, so that no more come too fast
+}
+
+// atOnce is an intake that lets everything in.
+type atOnce struct{}
+
+func (atOnce) expect(buckets.ID, int64)                    {}
+func (atOnce) take(context.Context, buckets.ID, int) error { return nil }
+
 // Join loads buckets from their checkpoints and the log, beside the running applier, and has the applier
 // follow them from then on. Only the last step stops the applier: it replays what came since and is over
-// in moments.
-func (a *Applier) Join(ctx context.Context, bs []buckets.ID) error {
-	a.joining.Lock()
-	defer a.joining.Unlock()
-	if err := a.waitUntil(ctx, func() bool { return a.loaded }); err != nil {
+// in moments. Joins of different buckets do not wait for each other.
+//
+// Large buckets are joined one by one: what has been joined follows the log, while what waits for others to be loaded
+// may see the log purged past it.
+func (a *Applier) Join(ctx context.Context, bs []buckets.ID, in intake) error {
+	bs, err := a.beginJoin(ctx, bs)
+	if err != nil {
 		return err
 	}
+	defer a.endJoin(bs)
+	for len(bs) > 0 {
+		n, err := a.joinSome(ctx, bs, in)
+		if err != nil {
+			return err
+		}
+		bs = bs[n:]
+	}
+	return nil
+}
+
+// joinedAtOnce is how many bytes of table files are worth a stop of the applier.
+const joinedAtOnce = 4 << 20
+
+// joinSome joins the first of the buckets, and tells how many.
+func (a *Applier) joinSome(ctx context.Context, bs []buckets.ID, in intake) (n int, err error) {
+	l := &loading{a: a, in: in, from: map[buckets.ID]uint64{}, bytes: map[buckets.ID]int64{}}
 	a.mu.Lock()
 	epoch, applied := a.epoch, a.applied
-	bs = slices.DeleteFunc(slices.Clone(bs), func(b buckets.ID) bool { return a.joined[b] })
 	a.mu.Unlock()
-	if len(bs) == 0 {
-		return nil
+	for n < len(bs) && err == nil && l.ingested < joinedAtOnce {
+		if err = l.ingest(ctx, bs[n]); err != nil {
+			err = fmt.Errorf("node: load bucket %d: %w", bs[n], err)
+		}
+		n++
 	}
-	slices.Sort(bs)
-	l := &loading{a: a, from: map[buckets.ID]uint64{}, bytes: map[buckets.ID]int64{}}
-	err := l.load(ctx, bs, applied)
+	bs = bs[:n]
 	if err == nil {
+		err = l.catchUp(ctx, bs, applied)
+	}
+	if err == nil {
+		l.in = atOnce{} // the applier stands still
 		var finished error
 		err = a.do(ctx, func() { finished = l.finish(ctx, bs, epoch) })
 		err = errors.Join(err, finished)
@@ -40,18 +75,44 @@ func (a *Applier) Join(ctx context.Context, bs []buckets.ID) error {
 	if err != nil {
 		a.writing.Lock()
 		defer a.writing.Unlock()
-		return errors.Join(err, a.store.Leave(bs)) // half of a bucket is of no use
+		err = errors.Join(err, a.store.Leave(bs)) // half of a bucket is of no use
 	}
-	return nil
+	return n, err
 }
 
-// load brings buckets from their checkpoints to what the applier has applied.
-func (l *loading) load(ctx context.Context, bs []buckets.ID, applied uint64) error {
-	for _, b := range bs {
-		if err := l.ingest(ctx, b); err != nil {
-			return fmt.Errorf("node: load bucket %d: %w", b, err)
+// beginJoin waits until nobody else loads one of the buckets, and claims those that have not been joined by then.
+func (a *Applier) beginJoin(ctx context.Context, bs []buckets.ID) (claimed []buckets.ID, err error) {
+	err = a.waitUntil(ctx, func() bool {
+		if !a.loaded || slices.ContainsFunc(bs, func(b buckets.ID) bool { return a.joining[b] }) {
+			return false
 		}
+		claimed = slices.DeleteFunc(slices.Sorted(slices.Values(bs)), func(b buckets.ID) bool { return a.joined[b] })
+		for _, b := range claimed {
+			a.joining[b] = true
+		}
+		return true
+	})
+	return claimed, err
+}
+
+func (a *Applier) endJoin(bs []buckets.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, b := range bs {
+		delete(a.joining, b)
 	}
+	a.broadcast()
+}
+
+// While a replay brings more than shortReplay bytes another one follows, so that the last one, for which the applier
+// stands still, is short.
+const (
+	shortReplay = 256 << 10
+	mostReplays = 10
+)
+
+// catchUp brings buckets from their checkpoints to what the applier has applied.
+func (l *loading) catchUp(ctx context.Context, bs []buckets.ID, applied uint64) error {
 	if applied < l.highest() {
 		// The applier must be past every checkpoint before the bucket can follow it.
 		barrier, err := l.a.Barrier(ctx)
@@ -63,16 +124,25 @@ func (l *loading) load(ctx context.Context, bs []buckets.ID, applied uint64) err
 		}
 		applied = barrier
 	}
-	return l.replay(ctx, bs, applied)
+	for range mostReplays {
+		if err := l.replay(ctx, bs, applied); err != nil || l.replayed < shortReplay {
+			return err
+		}
+		applied = l.a.Applied()
+	}
+	return nil
 }
 
-// loading is the state of one Join.
+// loading is the state of one step of a Join.
 type loading struct {
-	a      *Applier
-	from   map[buckets.ID]uint64 // position of the checkpoint, by bucket
-	done   uint64                // replayed up to here
-	bytes  map[buckets.ID]int64  // replayed, by bucket
-	writes buckets.Writes
+	a        *Applier
+	in       intake
+	from     map[buckets.ID]uint64 // position of the checkpoint, by bucket
+	done     uint64                // replayed up to here
+	bytes    map[buckets.ID]int64  // replayed, by bucket
+	ingested int64                 // bytes
+	replayed int64                 // bytes, in the last replay
+	writes   buckets.Writes
 }
 
 // highest is the position of the latest checkpoint.
@@ -105,14 +175,17 @@ func (l *loading) ingest(ctx context.Context, b buckets.ID) error {
 	}
 	defer os.RemoveAll(dir)
 	var paths []string
+	l.in.expect(b, m.bytes())
+	take := func(n int) error { return l.in.take(ctx, b, n) }
 	for i, f := range m.Files {
 		path := filepath.Join(dir, fmt.Sprintf("%06d.sst", i))
-		if err := download(ctx, l.a.ports.Checkpoints, f.Name, path); err != nil {
+		if err := download(ctx, l.a.ports.Checkpoints, f.Name, path, take); err != nil {
 			return fmt.Errorf("table file %s: %w", f.Name, err)
 		}
 		paths = append(paths, path)
 	}
 	l.from[b] = m.Position.Seq
+	l.ingested += m.bytes()
 	l.a.writing.Lock()
 	defer l.a.writing.Unlock()
 	if err := l.a.store.Load(b); err != nil {
@@ -141,7 +214,8 @@ func checkManifest(ctx context.Context, log Log, state api.LogState, m Manifest)
 	return nil
 }
 
-func download(ctx context.Context, objects Objects, name, path string) (err error) {
+// download copies an object to a file. take is told of each piece before the next one is asked for.
+func download(ctx context.Context, objects Objects, name, path string, take func(n int) error) (err error) {
 	r, err := objects.Get(ctx, name)
 	if err != nil {
 		return err
@@ -152,14 +226,29 @@ func download(ctx context.Context, objects Objects, name, path string) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	_, err = io.Copy(f, r)
+	_, err = io.Copy(f, taken{r, take})
 	return err
+}
+
+// taken is a reader that tells of what was read.
+type taken struct {
+	io.Reader
+	take func(n int) error
+}
+
+func (t taken) Read(b []byte) (int, error) {
+	n, err := t.Reader.Read(b)
+	if n > 0 {
+		err = errors.Join(t.take(n), err)
+	}
+	return n, err
 }
 
 // replay applies the buckets' records from where they are up to a position, never beyond what the applier
 // has applied: a snapshot of the store must not see later records of some buckets.
 func (l *loading) replay(ctx context.Context, bs []buckets.ID, to uint64) error {
 	from := l.done
+	l.replayed = 0
 	if from == 0 {
 		from = to
 		for _, b := range bs {
@@ -197,7 +286,7 @@ func (l *loading) read(ctx context.Context, from, to uint64, filters []string) e
 		if e.Seq > to {
 			return nil
 		}
-		return l.apply(e)
+		return l.apply(ctx, e)
 	})
 	if err == nil && last < barrier {
 		err = api.Errorf(api.CodeUnavailable, "the log's server ended at %d, before the entry %d that was just appended", last, barrier)
@@ -205,7 +294,7 @@ func (l *loading) read(ctx context.Context, from, to uint64, filters []string) e
 	return err
 }
 
-func (l *loading) apply(e api.LogEntry) error {
+func (l *loading) apply(ctx context.Context, e api.LogEntry) error {
 	entry, err := buckets.Decode(e, l.a.buckets)
 	if err != nil {
 		return nil //nolint:nilerr // skipped here as everywhere; the applier of its time has counted it
@@ -217,12 +306,17 @@ func (l *loading) apply(e api.LogEntry) error {
 	if from, wanted := l.from[r.Bucket]; !wanted || e.Seq <= from {
 		return nil
 	}
-	l.bytes[r.Bucket] += int64(len(e.Data))
+	size := int64(len(e.Data))
+	l.bytes[r.Bucket] += size
+	l.replayed += size
 	put(&l.writes, r)
 	if l.writes.Len() >= commitBytes {
-		return l.write()
+		if err := l.write(); err != nil {
+			return err
+		}
 	}
-	return nil
+	l.in.expect(r.Bucket, size)
+	return l.in.take(ctx, r.Bucket, int(size))
 }
 
 func (l *loading) write() error {
@@ -274,42 +368,58 @@ func (l *loading) finish(ctx context.Context, bs []buckets.ID, epoch uint64) err
 	return nil
 }
 
-// Leave forgets buckets.
-func (a *Applier) Leave(ctx context.Context, bs []buckets.ID) error {
+// Leave forgets those of the buckets that are still surplus when the applier stands still for it and that are not
+// needed. Snapshots that were taken before keep them.
+func (a *Applier) Leave(ctx context.Context, bs []buckets.ID, needed func(buckets.ID) bool) error {
 	var left error
 	err := a.do(ctx, func() {
 		a.writing.Lock()
 		defer a.writing.Unlock()
-		if left = a.store.Leave(bs); left != nil {
-			return
-		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		for _, b := range bs {
-			delete(a.joined, b)
-		}
-		a.broadcast()
+		left = a.store.Leave(a.unjoin(bs, needed))
 	})
 	return errors.Join(err, left)
 }
 
-// Absent lists the buckets that the storage owns and has not loaded, and Surplus those that it has loaded
-// and does not own.
-func (a *Applier) Absent() (absent, surplus []buckets.ID) {
+// unjoin ends that buckets count as joined before anything of them is gone, and returns which.
+func (a *Applier) unjoin(bs []buckets.ID, needed func(buckets.ID) bool) []buckets.ID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	bs = slices.DeleteFunc(slices.Clone(bs), func(b buckets.ID) bool {
+		return !a.joined[b] || a.view.Owner(b).Storage == a.self || needed(b)
+	})
+	for _, b := range bs {
+		delete(a.joined, b)
+	}
+	a.broadcast()
+	return bs
+}
+
+// unjoined lists those of the buckets that are not loaded whole.
+func (a *Applier) unjoined(bs []buckets.ID) []buckets.ID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(bs), func(b buckets.ID) bool { return a.joined[b] })
+}
+
+// Absent lists the buckets that the storage owns and has not loaded.
+func (a *Applier) Absent() []buckets.ID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.loaded {
-		return nil, nil
+		return nil
 	}
+	return slices.DeleteFunc(a.view.Of(a.self), func(b buckets.ID) bool { return a.joined[b] })
+}
+
+// Surplus lists the buckets that are loaded and that the storage does not own, by the table as last applied, and says
+// where and in which epoch that was.
+func (a *Applier) Surplus() (surplus []buckets.ID, at, epoch uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for b := range a.buckets {
-		id := buckets.ID(b)
-		owned := a.view.Owner(id).Storage == a.self
-		switch {
-		case owned && !a.joined[id]:
-			absent = append(absent, id)
-		case !owned && a.joined[id]:
+		if id := buckets.ID(b); a.loaded && a.joined[id] && a.view.Owner(id).Storage != a.self {
 			surplus = append(surplus, id)
 		}
 	}
-	return absent, surplus
+	return surplus, a.applied, a.epoch
 }

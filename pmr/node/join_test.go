@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -132,8 +133,24 @@ func unassigned(t *testing.T, test func(t *testing.T, c *cluster)) {
 	})
 }
 
+// take has a storage receive buckets that nobody owns, and activate them.
 func (c *cluster) take(storage, order string, bs ...uint16) error {
-	return c.request("storage."+storage+".take", api.TakeRequest{Order: order, Buckets: bs}, nil)
+	c.receive(storage, order, bs...)
+	req := api.ActivateRequest{Order: order}
+	for _, b := range bs {
+		req.Buckets = append(req.Buckets, api.BucketPin{Bucket: b})
+	}
+	return c.request("storage."+storage+".activate", req, nil)
+}
+
+// receive waits until a storage has received buckets.
+func (c *cluster) receive(storage, order string, bs ...uint16) {
+	c.t.Helper()
+	c.await(storage+" has received", func() bool {
+		var reply api.ReceiveReply
+		c.must(c.request("storage."+storage+".receive", api.ReceiveRequest{Order: order, Buckets: bs, TTLMS: 60_000, WaitMS: 5000}, &reply))
+		return !slices.ContainsFunc(reply.Buckets, func(r api.Received) bool { return r.State != api.ReceiveReady })
+	})
 }
 
 func TestTakeAskedTwice(t *testing.T) {

@@ -231,7 +231,7 @@ func (c *cluster) loseFolder(id string) {
 	c.t.Helper()
 	c.stop(id)
 	c.must(c.nodes[id].store.Close())
-	c.nodes[id] = &running{store: newStore(), dir: id + "-new"}
+	c.nodes[id] = &running{store: newStore(), dir: id + "-new", replace: true}
 }
 
 // eager are settings with which checkpoints and purges come soon.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -18,6 +19,8 @@ type membership struct {
 	self   api.Member
 	ttl    time.Duration
 	logger *slog.Logger
+	// replace has the id become this folder's at the next entry, whosever it was.
+	replace bool
 
 	mu       sync.Mutex
 	revision uint64
@@ -28,10 +31,78 @@ func newMembership(kv KV, prefix string, self api.Member, logger *slog.Logger) *
 	return &membership{kv: kv, key: prefix + self.ID, self: self, ttl: DefaultMemberTTL, logger: logger}
 }
 
-// enter creates the entry. If one is there, it is that of this folder's last process, whose place is
+// enter makes this process a member. An id belongs to the folder that had it first, for good: another folder is refused
+// with NAME_TAKEN, also while the first one does not run or is only cut off.
+func (m *membership) enter(ctx context.Context) error {
+	revision, err := m.checkIdentity(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.acquire(ctx); err != nil {
+		return err
+	}
+	if err := m.claimIdentity(ctx, revision); err != nil {
+		m.leave(ctx)
+		return err
+	}
+	m.replace = false // once: who replaces this one may come later
+	return nil
+}
+
+// identityKey is the key of the identity; empty if this process has no folder that outlives it.
+func (m *membership) identityKey() string {
+	if m.self.Folder == "" {
+		return ""
+	}
+	return prefixIdentity + m.self.Role + "." + m.self.ID
+}
+
+// checkIdentity fails if the id is another folder's. It returns the revision to claim it at.
+func (m *membership) checkIdentity(ctx context.Context) (revision uint64, err error) {
+	if m.identityKey() == "" {
+		return 0, nil
+	}
+	e, err := m.kv.Get(ctx, m.identityKey())
+	if err != nil || e.Revision == 0 {
+		return 0, err
+	}
+	var found api.Identity
+	if err := api.Decode(e.Value, &found, api.Lenient); err != nil {
+		return 0, fmt.Errorf("node: identity of %s %s: %w", m.self.Role, m.self.ID, err)
+	}
+	if found.Folder == m.self.Folder || m.replace {
+		return e.Revision, nil
+	}
+	return 0, api.Errorf(api.CodeNameTaken, "the id %q belongs to another folder, of a %s that ran on host %s last", m.self.ID, m.self.Role, found.Host).
+		WithHint("start it with that folder (--dir), or choose another --id; if that folder is lost for good: --replace")
+}
+
+// claimIdentity writes down that the id is this folder's, unless somebody else was faster.
+func (m *membership) claimIdentity(ctx context.Context, revision uint64) error {
+	if m.identityKey() == "" {
+		return nil
+	}
+	body, err := api.Encode(api.JSON, api.Identity{Version: identityVersion, Folder: m.self.Folder, Host: m.self.Host})
+	if err != nil {
+		return err
+	}
+	if revision == 0 {
+		_, err = m.kv.Create(ctx, m.identityKey(), body)
+	} else {
+		_, err = m.kv.Update(ctx, m.identityKey(), body, revision)
+	}
+	if code := api.CodeOf(err); code != api.CodeNameTaken && code != api.CodeBusy {
+		return err
+	}
+	m.replace = false // somebody was faster, perhaps an earlier try of this process
+	_, err = m.checkIdentity(ctx)
+	return err
+}
+
+// acquire creates the member entry. If one is there, it is that of this folder's last process, whose place is
 // taken; or of a process that died and is about to lapse, which is waited for; or of a rival that renews
 // it: NAME_TAKEN.
-func (m *membership) enter(ctx context.Context) error {
+func (m *membership) acquire(ctx context.Context) error {
 	body, err := api.Encode(api.JSON, m.self)
 	if err != nil {
 		return err

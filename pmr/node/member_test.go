@@ -116,28 +116,133 @@ func (c *cluster) crash(id string) {
 }
 
 func TestARestartTakesItsPlace(t *testing.T) {
-	for folder, within := range map[string][2]time.Duration{
-		"the same": {0, time.Second},
-		"another":  {5 * time.Second, 20 * time.Second},
+	bubble(t, 2, small, func(t *testing.T, c *cluster) {
+		c.put("", "a", "b")
+		c.crash("s1")
+		began := time.Now()
+		c.startStorage("s1")
+		c.awaitFence("s1", 2)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it came back after %s", took)
+		}
+		c.expectJob(map[string]int64{"a": 1, "b": 1})
+	})
+}
+
+func (c *cluster) awaitFence(storage string, n int) {
+	c.t.Helper()
+	c.await("a fence", func() bool { return len(c.fences(storage)) >= n })
+}
+
+// startAs runs a storage of an id on a folder until it ends, at the latest after a minute.
+func (c *cluster) startAs(id, folder string) error {
+	c.t.Helper()
+	b, ports := c.ports("another " + id)
+	defer b.Close()
+	store := newStore()
+	defer store.Close()
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	return node.NewStorage(node.StorageConfig{
+		Member: api.Member{ID: id, Weight: 1, Folder: folder, Host: "another host"}, Settings: c.settings, Workers: node.NewWorkers(1),
+	}, ports, store).Run(ctx)
+}
+
+// A second storage of an id does not start, whatever state the first one is in.
+func TestOfTwoWithOneIDTheSecondDoesNotStart(t *testing.T) {
+	for state, bring := range map[string]func(c *cluster){
+		"runs":       func(*cluster) {},
+		"is cut off": func(c *cluster) { c.mem.Cut("s1"); time.Sleep(30 * time.Second) },
+		"has died":   func(c *cluster) { c.crash("s1"); c.nodes["s1"].ended <- nil },
+		"is stopped": func(c *cluster) { c.stop("s1"); c.nodes["s1"].ended <- nil; time.Sleep(time.Hour) },
 	} {
-		t.Run(folder, func(t *testing.T) {
+		t.Run("the first "+state, func(t *testing.T) {
 			bubble(t, 2, small, func(t *testing.T, c *cluster) {
-				c.put("", "a", "b")
-				c.crash("s1")
-				if folder == "another" {
-					c.must(c.nodes["s1"].store.Close())
-					c.nodes["s1"] = &running{store: newStore(), dir: "another"}
-				}
+				bring(c)
 				began := time.Now()
-				c.startStorage("s1")
-				for len(c.fences("s1")) < 2 && time.Since(began) < time.Minute {
-					time.Sleep(100 * time.Millisecond)
+				err := c.startAs("s1", "another folder")
+				if api.CodeOf(err) != api.CodeNameTaken || !strings.Contains(api.AsError(err).Hint, "--replace") {
+					t.Errorf("the second ended with %v", err)
 				}
-				if took := time.Since(began); took < within[0] || took > within[1] {
-					t.Errorf("it came back after %s", took)
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("it took %s to say so", took)
 				}
-				c.expectJob(map[string]int64{"a": 1, "b": 1})
+				c.mem.Heal("s1")
 			})
 		})
+	}
+}
+
+// A folder that is lost for good is replaced on demand, and is the stranger then.
+func TestALostFolderIsReplaced(t *testing.T) {
+	bubble(t, 2, small, func(t *testing.T, c *cluster) {
+		c.put("", "a", "b")
+		lost := c.nodes["s1"].dir
+		c.crash("s1")
+		c.must(c.nodes["s1"].store.Close())
+		c.nodes["s1"] = &running{store: newStore(), dir: "another folder", replace: true}
+		began := time.Now()
+		c.startStorage("s1")
+		c.awaitFence("s1", 2)
+		if took := time.Since(began); took < 5*time.Second {
+			t.Errorf("it did not wait until the first one's entry had lapsed: %s", took)
+		}
+		c.expectJob(map[string]int64{"a": 1, "b": 1})
+		if err := c.startAs("s1", lost); api.CodeOf(err) != api.CodeNameTaken {
+			t.Errorf("the first one came back: %v", err)
+		}
+		c.stop("s1")
+		c.nodes["s1"].replace = false
+		c.startStorage("s1") // it needs no flag any more
+		c.awaitFence("s1", 3)
+		c.expectJob(map[string]int64{"a": 1, "b": 1})
+	})
+}
+
+// The flag holds for the start alone: who was replaced does not come back by having had it.
+func TestAReplacedStorageStopsWhenItIsBack(t *testing.T) {
+	bubble(t, 2, small, func(t *testing.T, c *cluster) {
+		first := c.nodes["s1"]
+		first.stop()
+		<-first.ended
+		first.replace = true
+		c.startStorage("s1")
+		c.awaitFence("s1", 2)
+		c.mem.Cut("s1")
+		time.Sleep(20 * time.Second)
+		second := c.startReplacement("s1", "another folder")
+		c.mem.Heal("s1")
+		select {
+		case err := <-first.ended:
+			if api.CodeOf(err) != api.CodeNameTaken {
+				t.Errorf("the first ended with %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("the first one goes on")
+		}
+		first.ended <- nil
+		second()
+	})
+}
+
+// startReplacement runs a storage of an id beside the one that is cut off, until the returned function is called.
+func (c *cluster) startReplacement(id, folder string) (stop func()) {
+	c.t.Helper()
+	b, ports := c.ports("another " + id)
+	store := newStore()
+	ctx, cancel := context.WithCancel(c.t.Context())
+	ended := make(chan error, 1)
+	st := node.NewStorage(node.StorageConfig{
+		Member: api.Member{ID: id, Weight: 1, Folder: folder}, Settings: c.settings, Workers: node.NewWorkers(1), Replace: true,
+	}, ports, store)
+	go func() { ended <- st.Run(ctx) }()
+	time.Sleep(time.Minute)
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			c.t.Errorf("the replacement ended with %v", err)
+		}
+		b.Close()
+		c.must(store.Close())
 	}
 }

@@ -140,7 +140,7 @@ func TestAStorageThatLostItsFolderLoadsAgain(t *testing.T) {
 		c.await("the log is purged", func() bool { return first() > 300 })
 		for _, id := range []string{"s1", "s2", "s3"} {
 			c.stop(id)
-			c.nodes[id] = &running{store: store.NewMem(), dir: id + "-new"}
+			c.nodes[id] = &running{store: store.NewMem(), dir: id + "-new", replace: true}
 			c.startStorage(id)
 		}
 		c.put("", "tail")

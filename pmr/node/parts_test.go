@@ -145,6 +145,7 @@ func TestBucketParamsReachTheirBucketsStorage(t *testing.T) {
 // A bucket that has moved is found where it is at the cut.
 func TestAPartFollowsItsBucket(t *testing.T) {
 	bubble(t, 2, small, func(t *testing.T, c *cluster) {
+		c.pause()
 		in := c.keyed(12)
 		req := wordCount
 		req.Buckets = []uint16{uint16(in[0])}

@@ -40,6 +40,15 @@ type KV interface {
 	List(ctx context.Context, prefix string) ([]api.KVEntry, error) // by key
 }
 
+// Records is a key-value bucket of many keys.
+type Records interface {
+	KV
+	// Each calls fn with all keys that have a prefix and holds few of them at a time. What comes last of a key counts;
+	// one that was removed may come as Deleted.
+	Each(ctx context.Context, prefix string, fn func(api.KVEntry)) error
+	Keys(ctx context.Context, prefix string) ([]string, error) // without reading values
+}
+
 // Objects is an object store.
 type Objects interface {
 	Put(ctx context.Context, name string, r io.Reader) error
@@ -122,10 +131,14 @@ type Sink interface {
 
 var _ Sink = (*reduce.Table)(nil)
 
-// Orders is the work queue of move orders. One delivery is worked on at a time, by all routers together.
+// Orders are the two work queues of move orders: one of those that need gates, and one of first assignments and
+// takeovers, so that none of these waits behind a move that waits for a storage that is gone.
 type Orders interface {
 	Publish(ctx context.Context, order api.MoveOrder) error
+	// Consume calls fn for orders of both queues, until ctx ends.
 	Consume(ctx context.Context, fn func(ctx context.Context, d OrderDelivery)) error
+	// SetParallel says how many moves are worked on at a time, by all routers together.
+	SetParallel(ctx context.Context, n int) error
 }
 
 // OrderDelivery is one delivery of a move order.
@@ -140,6 +153,8 @@ type OrderDelivery struct {
 type JobQueue interface {
 	// Publish adds a job. Two with the same id within two minutes are one.
 	Publish(ctx context.Context, job api.QueuedJob, id string) error
+	// Len is how many jobs the queue has, with those that routers run.
+	Len(ctx context.Context) (int, error)
 	// Consume calls fn for at most so many jobs at a time.
 	Consume(ctx context.Context, most int, fn func(ctx context.Context, d JobDelivery)) error
 }
@@ -172,8 +187,9 @@ type Ports struct {
 	Manifests   KV
 	Checkpoints Objects
 	Peers       Peers
-	Orders      Orders // of routers, and all that is about jobs
-	Jobs        KV     // who runs which job, and the history of durable ones; nil if there are none
+	Orders      Orders  // of routers, and all that is about jobs
+	Jobs        Records // the history of durable jobs; nil if there are none
+	Claims      KV      // who has which job's id for a time; it may be lost when NATS restarts
 	JobQueue    JobQueue
 	Results     Results
 	Catalogue   Catalogue

@@ -66,7 +66,7 @@ func (s *Storage) Spaces(ctx context.Context, _ api.Empty) (api.SpacesReply, err
 
 // Status tells how this storage is.
 func (s *Storage) Status(_ context.Context, _ api.Empty) (api.StorageStatus, error) {
-	absent, surplus := s.applier.Absent()
+	absent := s.applier.Absent()
 	st := s.applier.status()
 	st.Storage, st.Incarnation = s.ID(), s.cfg.Member.Incarnation
 	switch {
@@ -82,9 +82,6 @@ func (s *Storage) Status(_ context.Context, _ api.Empty) (api.StorageStatus, err
 	defer s.mu.Unlock()
 	if !s.fenced {
 		st.Warnings = append(st.Warnings, "it does not serve yet")
-	}
-	if len(surplus) > len(s.taking) {
-		st.Warnings = append(st.Warnings, "leftovers of others': "+buckets.Ranges(surplus))
 	}
 	for _, subject := range slices.Sorted(maps.Keys(s.trouble)) {
 		st.Warnings = append(st.Warnings, subject+": "+s.trouble[subject])

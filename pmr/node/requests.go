@@ -111,40 +111,10 @@ func (j *job) over() bool {
 
 // prepare resolves what a request names and checks that it fits together.
 func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
-	var err error
-	setDefault(&req.Space, api.DefaultSpace)
-	setDefault(&req.Mode, api.ModeHold)
-	setDefault(&req.TimeoutMS, DefaultJobTimeout.Milliseconds())
-	setDefault(&req.Attempts, DefaultAttempts)
-	setDefault(&req.OnError, api.OnErrorFail)
-	if req.OnError == api.OnErrorSkip {
-		setDefault(&req.MaxSkip, DefaultMaxSkip)
-	}
-	if err := buckets.CheckSpace(req.Space); err != nil {
-		return api.Errorf(api.CodeBadRequest, "%v", err)
-	}
-	for what, name := range map[string]string{"module": req.Module, "function": req.Function, "combine": req.Combine, "reduce": req.Reduce} {
-		if len(name) > maxName {
-			return api.Errorf(api.CodeBadRequest, "the name of the %s has %d bytes; it may have %d", what, len(name), maxName)
-		}
-	}
-	switch {
-	case req.Mode != api.ModeHold && req.Mode != api.ModeSnapshot:
-		return api.Errorf(api.CodeBadRequest, "there is no mode %.40q", req.Mode).WithHint("the mode is hold or snapshot")
-	case req.TimeoutMS < 1 || req.TimeoutMS > MaxTimeout.Milliseconds():
-		return api.Errorf(api.CodeBadRequest, "timeout_ms is %d; it must be 1 to %d", req.TimeoutMS, MaxTimeout.Milliseconds())
-	case req.Attempts < 1 || req.Attempts > 1000:
-		return api.Errorf(api.CodeBadRequest, "attempts is %d; it must be 1 to 1000", req.Attempts)
-	case req.OnError != api.OnErrorFail && req.OnError != api.OnErrorSkip:
-		return api.Errorf(api.CodeBadRequest, "on_error is %.40q; it must be fail or skip", req.OnError)
-	case req.OnError == api.OnErrorFail && req.MaxSkip != 0:
-		return api.Errorf(api.CodeBadRequest, "max_skip is %d, but on_error is not skip", req.MaxSkip)
-	case req.MaxSkip < 0 || req.MaxSkip > mostSkipped:
-		return api.Errorf(api.CodeBadRequest, "max_skip is %d; it must be 1 to %d", req.MaxSkip, mostSkipped)
-	case len(req.Client) > api.MaxClient:
-		return api.Errorf(api.CodeBadRequest, "the name of the client has %d bytes; it may have %d", len(req.Client), api.MaxClient)
-	case req.Limit < 0 || req.WaitMS < 0 || req.MaxBytes < 0:
-		return api.Errorf(api.CodeBadRequest, "limit, wait_ms and max_bytes may not be negative")
+	fillIn(&req)
+	err := checkRequest(req)
+	if err != nil {
+		return err
 	}
 	j.timeout = time.Duration(req.TimeoutMS) * time.Millisecond
 	if err = checkParts(&req, j.r.cfg.Settings.Buckets, j.r.mostOfRequest()); err != nil {
@@ -168,6 +138,49 @@ func (j *job) prepare(ctx context.Context, req api.JobRequest) error {
 	}
 	if fn := j.reducer.Function(); fn != "" {
 		return hasFunction(j.module, "reduce", fn)
+	}
+	return nil
+}
+
+// fillIn sets the defaults that do not depend on a module.
+func fillIn(req *api.JobRequest) {
+	setDefault(&req.Space, api.DefaultSpace)
+	setDefault(&req.Mode, api.ModeHold)
+	setDefault(&req.TimeoutMS, DefaultJobTimeout.Milliseconds())
+	setDefault(&req.Attempts, DefaultAttempts)
+	setDefault(&req.OnError, api.OnErrorFail)
+	if req.OnError == api.OnErrorSkip {
+		setDefault(&req.MaxSkip, DefaultMaxSkip)
+	}
+}
+
+// checkRequest says which field of a complete request is out of range.
+func checkRequest(req api.JobRequest) error {
+	if err := buckets.CheckSpace(req.Space); err != nil {
+		return api.Errorf(api.CodeBadRequest, "%v", err)
+	}
+	for what, name := range map[string]string{"module": req.Module, "module's label": req.Label, "function": req.Function, "combine": req.Combine, "reduce": req.Reduce} {
+		if len(name) > maxName {
+			return api.Errorf(api.CodeBadRequest, "the name of the %s has %d bytes; it may have %d", what, len(name), maxName)
+		}
+	}
+	switch {
+	case req.Mode != api.ModeHold && req.Mode != api.ModeSnapshot:
+		return api.Errorf(api.CodeBadRequest, "there is no mode %.40q", req.Mode).WithHint("the mode is hold or snapshot")
+	case req.TimeoutMS < 1 || req.TimeoutMS > MaxTimeout.Milliseconds():
+		return api.Errorf(api.CodeBadRequest, "timeout_ms is %d; it must be 1 to %d", req.TimeoutMS, MaxTimeout.Milliseconds())
+	case req.Attempts < 1 || req.Attempts > 1000:
+		return api.Errorf(api.CodeBadRequest, "attempts is %d; it must be 1 to 1000", req.Attempts)
+	case req.OnError != api.OnErrorFail && req.OnError != api.OnErrorSkip:
+		return api.Errorf(api.CodeBadRequest, "on_error is %.40q; it must be fail or skip", req.OnError)
+	case req.OnError == api.OnErrorFail && req.MaxSkip != 0:
+		return api.Errorf(api.CodeBadRequest, "max_skip is %d, but on_error is not skip", req.MaxSkip)
+	case req.MaxSkip < 0 || req.MaxSkip > mostSkipped:
+		return api.Errorf(api.CodeBadRequest, "max_skip is %d; it must be 1 to %d", req.MaxSkip, mostSkipped)
+	case len(req.Client) > api.MaxClient:
+		return api.Errorf(api.CodeBadRequest, "the name of the client has %d bytes; it may have %d", len(req.Client), api.MaxClient)
+	case req.Limit < 0 || req.WaitMS < 0 || req.MaxBytes < 0:
+		return api.Errorf(api.CodeBadRequest, "limit, wait_ms and max_bytes may not be negative")
 	}
 	return nil
 }
@@ -347,7 +360,7 @@ func (r *Router) Result(ctx context.Context, req api.ResultRequest) (api.JobRepl
 
 // homeOf is who has the result of a job: see job.cursor. It is empty if that is not known.
 func (r *Router) homeOf(ctx context.Context, id string) (string, error) {
-	rec, revision, err := r.record(ctx, id)
+	rec, revision, err := r.known(ctx, id)
 	switch {
 	case err != nil || revision == 0:
 		return "", err

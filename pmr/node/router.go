@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
@@ -21,7 +22,10 @@ type RouterConfig struct {
 	Memory   int64    // aggregation memory of a job, and of all results that are kept; default DefaultAggregation
 	Workers  *Workers // shared by the roles of a process; default one per CPU
 	Jobs     int      // that run at once; default DefaultJobs
+	Replace  bool     // see StorageConfig
 	Queue    int      // jobs that wait for their turn; default DefaultQueue, none if it is negative
+	Durable  int      // durable jobs that wait or run in the whole cluster, beyond which none is taken in; default DefaultDurable
+	Collect  int64    // memory to collect the output of all jobs with; default DefaultCollect
 }
 
 // Router is the router role: it takes jobs and drives pin, map and reduce, serves records, assigns buckets
@@ -33,17 +37,23 @@ type Router struct {
 	applier   *Applier
 	member    *membership
 	planner   *planner
+	moves     moveBook
 	purger    *purger
 	historian *historian
 	results   resultObjects // parts of stored ones
+	lists     chan struct{} // a place for each that reads the records of all jobs
+	collects  *allotment    // of memory to collect output with
 	began     time.Time
 	running   sync.WaitGroup
 	stopAll   context.CancelCauseFunc
 	allJobs   context.Context
 
+	submitting atomic.Int32 // requests
+
 	mu        sync.Mutex
 	jobs      map[string]*job  // waiting and running ones, and ended ones whose results are kept
 	takes     map[string]*take // durable jobs that this router has in hand
+	anew      int              // such jobs that were queued anew since the router stops
 	admission *admission
 	spaces    map[string]bool // known to exist
 }
@@ -53,6 +63,8 @@ func NewRouter(cfg RouterConfig, ports Ports) *Router {
 	setDefault(&cfg.Memory, DefaultAggregation)
 	setDefault(&cfg.Jobs, DefaultJobs)
 	setDefault(&cfg.Queue, DefaultQueue)
+	setDefault(&cfg.Durable, DefaultDurable)
+	setDefault(&cfg.Collect, DefaultCollect)
 	if cfg.Workers == nil {
 		cfg.Workers = NewWorkers(runtime.NumCPU())
 	}
@@ -63,10 +75,11 @@ func NewRouter(cfg RouterConfig, ports Ports) *Router {
 		applier: NewApplier(cfg.Settings, "", nil, ports),
 		member:  newMembership(ports.State, prefixRouter, cfg.Member, ports.Logger),
 		jobs:    map[string]*job{}, takes: map[string]*take{}, admission: newAdmission(cfg.Jobs, max(cfg.Queue, 0)),
-		spaces: map[string]bool{api.DefaultSpace: true},
+		spaces: map[string]bool{api.DefaultSpace: true}, lists: make(chan struct{}, listsAtOnce), collects: newAllotment(cfg.Collect),
 	}
+	r.member.replace = cfg.Replace
 	r.allJobs, r.stopAll = context.WithCancelCause(context.Background())
-	r.planner = &planner{r: r}
+	r.planner = newPlanner(r)
 	r.purger = &purger{r: r}
 	r.historian = &historian{r: r}
 	return r

@@ -32,9 +32,14 @@ const (
 	DefaultAggregation = 256 << 20      // bytes of memory for one job's output on one storage
 	DefaultTotal       = 1 << 30        // for that of all jobs
 	DefaultMaxSkip     = 100
-	DefaultReplyBytes  = 512 << 10 // rows in one reply, about
 
-	maxParked    = 64
+	DefaultThreshold     = 1.0              // percent of a share
+	DefaultParallelMoves = 1                // orders that are worked off at a time
+	DefaultTakeoverGrace = 20 * time.Second // longer than NATS may be without a leader
+
+	DefaultReplyBytes = 512 << 10 // rows in one reply, about
+
+	maxParked    = MaxJobs
 	inlineOutput = 256 << 10 // output that travels with the end message, at most half of max_payload
 	pieceBytes   = 512 << 10 // of output fetched at a time
 	envelope     = 4 << 10   // of max_payload that headers and framing may need
@@ -46,13 +51,16 @@ const (
 const (
 	keySettings      = "settings"
 	keyTable         = "table"
-	keyQuotas        = "quotas"
+	keyTopology      = "topology"
 	keyPlanner       = "lease.planner"
 	prefixMember     = "member."
 	prefixStorage    = "member.storage."
 	prefixRouter     = "member.router."
+	prefixIdentity   = "identity."
 	prefixSpace      = "space."
 	settingsVersion  = 1
+	topologyVersion  = 1
+	identityVersion  = 1
 	manifestVersion  = 1
 	refreshEvery     = time.Second
 	maintenanceEvery = 2 * time.Second

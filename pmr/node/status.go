@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +31,15 @@ func (r *Router) Status(ctx context.Context, _ api.Empty) (api.ClusterStatus, er
 	r.mu.Lock()
 	st.Jobs, st.JobsWaiting = r.admission.busy, r.admission.waiting
 	r.mu.Unlock()
+	if st.Topology, _, err = loadTopology(ctx, r.ports.State); err != nil {
+		return st, err
+	}
+	known, err := r.movesOfRouters(ctx)
+	if err != nil {
+		return st, err
+	}
+	st.Moves = movesReply(known)
+	st.Moves.Ended, st.Moves.Paused = nil, st.Topology.Paused
 	r.askStorages(ctx, &st)
 	view := r.applier.View()
 	for _, b := range view.Of("") {
@@ -40,10 +48,15 @@ func (r *Router) Status(ctx context.Context, _ api.Empty) (api.ClusterStatus, er
 	if free := view.Of(""); len(free) > 0 {
 		st.Problems = append(st.Problems, fmt.Sprintf("no storage owns %s", buckets.Ranges(free)))
 	}
-	for _, owner := range view.Storages() {
-		if !slices.ContainsFunc(st.Members, func(m api.Member) bool { return m.Role == "storage" && m.ID == owner }) {
-			st.Problems = append(st.Problems, fmt.Sprintf("storage %s is not there; it owns %s", owner, buckets.Ranges(view.Of(owner))))
+	s := sight{view: view, topology: st.Topology}
+	for _, m := range st.Members {
+		if m.Role == "storage" {
+			s.storages = append(s.storages, m)
 		}
+	}
+	st.Gone = s.gone(known)
+	for _, g := range st.Gone {
+		st.Problems = append(st.Problems, fmt.Sprintf("storage %s is not there; it owns %s; %s", g.Storage, buckets.Ranges(view.Of(g.Storage)), s.takeover(g)))
 	}
 	if own := r.applier.status(); own.Warnings != nil {
 		st.Problems = append(st.Problems, own.Warnings...)
@@ -82,4 +95,17 @@ func (r *Router) askStorages(ctx context.Context, st *api.ClusterStatus) {
 			}
 		}
 	}
+}
+
+// takeover says what becomes of the buckets of a storage that is gone.
+func (s sight) takeover(g api.GoneStorage) string {
+	switch {
+	case len(buckets.Takeover(s.view, g.Storage, takers(s.topology, shares(s.topology, s.storages)))) == 0:
+		return "no other storage may take them: each is locked, has weight 0 or is gone"
+	case g.TakeoverMS < 0:
+		return "no router plans a takeover now"
+	case g.TakeoverMS == 0:
+		return "others take them over now"
+	}
+	return fmt.Sprintf("others take them over in %s", (time.Duration(g.TakeoverMS) * time.Millisecond).Round(time.Second))
 }

@@ -27,6 +27,7 @@ type StorageConfig struct {
 	Settings api.Settings
 	Workers  *Workers // shared by the roles of a process; default one per CPU
 	Memory   int64    // aggregation memory of a job; default DefaultAggregation
+	Replace  bool     // the id becomes this folder's, though it was another one's: that one is lost for good
 	Total    int64    // bytes of tables and kept output of all jobs beyond which no map starts; default DefaultTotal
 
 	LongestHold time.Duration // of a map that holds buckets in place; default DefaultLongestHold
@@ -45,15 +46,16 @@ type Storage struct {
 	stop    context.CancelFunc
 
 	checkpoints *checkpointer
+	arrivals    arrivals
+	counts      counts
 
 	mu      sync.Mutex
 	machine *pmr.Storage
 	pinned  map[string]*pinned
-	fenced  bool               // the fence of this membership is applied: pins may be granted
-	fence   uint64             // its position
-	stopped bool               // no request is taken any more
-	taking  map[buckets.ID]int // by how many orders under way
-	trouble map[string]string  // by subject, for the status
+	fenced  bool              // the fence of this membership is applied: pins may be granted
+	fence   uint64            // its position
+	stopped bool              // no request is taken any more
+	trouble map[string]string // by subject, for the status
 
 	gateChanged chan struct{} // closed when a gate is granted or a pin or gate has ended
 }
@@ -96,8 +98,10 @@ func NewStorage(cfg StorageConfig, ports Ports, store buckets.Store) *Storage {
 			Quotas: pmr.Quotas{Pins: DefaultPinQuota, Gates: DefaultGateQuota},
 		}),
 		gateChanged: make(chan struct{}),
-		pinned:      map[string]*pinned{}, taking: map[buckets.ID]int{}, trouble: map[string]string{},
+		pinned:      map[string]*pinned{}, trouble: map[string]string{},
+		arrivals: arrivals{by: map[buckets.ID]*arrival{}, changed: make(chan struct{})},
 	}
+	s.member.replace = cfg.Replace
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.checkpoints = &checkpointer{a: s.applier, settings: cfg.Settings, ports: ports, logger: ports.Logger}
 	return s
@@ -439,9 +443,10 @@ func (s *Storage) report(p *pinned) {
 		case <-time.After(reportAfter):
 		}
 	}
+	end := p.end
 	for told := false; ; {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		err := s.ports.Peers.Request(ctx, subject, p.end, &api.Empty{})
+		err := s.ports.Peers.Request(ctx, subject, end, &api.Empty{})
 		cancel()
 		if err == nil {
 			return
@@ -450,12 +455,24 @@ func (s *Storage) report(p *pinned) {
 			told = true
 			s.logger.Warn("a router does not take the end of a map; telling it again", "job", p.job, "router", p.router, "reason", err)
 		}
+		if code := api.CodeOf(err); code == api.CodeBadRequest || code == api.CodeLimitExceeded || code == api.CodeVersion {
+			end = untold(p.end, api.AsError(err))
+		}
 		select {
 		case <-p.dropped:
 			return
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// untold is the end of a map whose report cannot be sent or read, however often: the job fails with the reason.
+func untold(end *api.MapEnd, reason *api.Error) *api.MapEnd {
+	e := &api.Error{Code: reason.Code, Message: "the report of the map of storage " + end.Storage + " cannot be told: " + reason.Message, Hint: reason.Hint}
+	if own := end.Error; own != nil {
+		e = &api.Error{Code: own.Code, Message: firstBytes(own.Message, listedReason), Hint: firstBytes(own.Hint, listedReason)}
+	}
+	return &api.MapEnd{PMR: end.PMR, Job: end.Job, Storage: end.Storage, Error: e}
 }
 
 // Fetch returns a piece of a map's output.

@@ -40,6 +40,7 @@ type KV interface {
 	Delete(ctx context.Context, key string) error
 	List(ctx context.Context, prefix string) ([]api.KVEntry, error)
 	Keys(ctx context.Context, prefix string) ([]string, error)
+	Each(ctx context.Context, prefix string, fn func(api.KVEntry)) error
 	Watch(ctx context.Context, prefix string, fn func(api.KVEntry)) error
 }
 
@@ -56,6 +57,7 @@ type Objects interface {
 type Queue interface {
 	Publish(ctx context.Context, body []byte, msgID string) error
 	Consume(ctx context.Context, fn func(ctx context.Context, m bus.QueueMessage)) error
+	Len(ctx context.Context) (int, error)
 	ConsumeSome(ctx context.Context, most int, fn func(ctx context.Context, m bus.QueueMessage)) error
 }
 
@@ -87,6 +89,7 @@ func Run(t *testing.T, open func(t *testing.T) Peer) {
 		{"appender", appender},
 		{"kv compare and set", kvCompareAndSet},
 		{"kv list", kvList},
+		{"kv each", kvEach},
 		{"kv time to live", kvTTL},
 		{"kv key that ends", kvEnds},
 		{"kv watch", kvWatch},
@@ -94,11 +97,14 @@ func Run(t *testing.T, open func(t *testing.T) Peer) {
 		{"queue once", queueOnce},
 		{"queue redelivery", queueRedelivery},
 		{"queue limit", queueLimit},
+		{"queue limit changed", queueLimitChanged},
 		{"queue some at a time", queueSome},
+		{"queue length", queueLength},
 		{"requests", requests},
 		{"request errors", requestErrors},
 		{"request formats", requestFormats},
 		{"reply too large", replyTooLarge},
+		{"error too large", errorTooLarge},
 		{"busy", busy},
 		{"queue groups", queueGroups},
 		{"publish and subscribe", publishSubscribe},

@@ -81,6 +81,33 @@ func kvList(t *testing.T, p Peer) {
 	}
 }
 
+// kvEach has keys told by the age of their values; one that was removed comes as that.
+func kvEach(t *testing.T, p Peer) {
+	ctx := within(t)
+	kv := must(p.KV(ctx, "JOBS", true))(t)
+	check(t, kv.Each(ctx, "job.", func(e api.KVEntry) { t.Errorf("an empty bucket has %v", e) }))
+	for _, key := range []string{"job.b", "job.a", "claim.x", "job.gone", "jobs", "job.b"} {
+		must(kv.Put(ctx, key, []byte("value of "+key)))(t)
+	}
+	check(t, kv.Delete(ctx, "job.gone"))
+	var told []string
+	last := uint64(0)
+	check(t, kv.Each(ctx, "job.", func(e api.KVEntry) {
+		if e.Deleted {
+			told = append(told, "no "+e.Key)
+			return
+		}
+		told = append(told, e.Key)
+		if string(e.Value) != "value of "+e.Key || e.Revision <= last {
+			t.Errorf("told %+v behind revision %d", e, last)
+		}
+		last = e.Revision
+	}))
+	if want := []string{"job.a", "job.b", "no job.gone"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+}
+
 // kvTTL renews one key while another one, of the same age, expires; so the renewed one has outlived its
 // first time to live when the other's end is told.
 func kvTTL(t *testing.T, p Peer) {

@@ -139,6 +139,51 @@ func queueLimit(t *testing.T, p Peer) {
 	}
 }
 
+// queueLimitChanged has more worked on at a time, and again less, while consumers run.
+func queueLimitChanged(t *testing.T, p Peer) {
+	ctx := within(t)
+	limit := func(n int) Queue {
+		return must(p.Queue(ctx, "rebalance", true, bus.QueueConfig{MaxAckPending: n}))(t)
+	}
+	q := limit(1)
+	arrived, release := make(chan struct{}, 100), make(chan struct{})
+	consume(ctx, t, q, func(ctx context.Context, m bus.QueueMessage) {
+		arrived <- struct{}{}
+		select {
+		case <-release:
+		case <-ctx.Done():
+			return
+		}
+		if err := m.Ack(ctx); err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	})
+	for i := range 10 {
+		check(t, q.Publish(ctx, fmt.Append(nil, i), ""))
+	}
+	wantHeld := func(n int, what string) {
+		t.Helper()
+		for range n {
+			receive(ctx, t, arrived)
+		}
+		select {
+		case <-arrived:
+			t.Fatalf("more than %d messages are worked on %s", n, what)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+	wantHeld(1, "at first")
+	limit(3)
+	wantHeld(2, "beside the first when three may be")
+	limit(1)
+	release <- struct{}{}
+	release <- struct{}{}
+	wantHeld(0, "beside the one that is left")
+	release <- struct{}{}
+	wantHeld(1, "when all before are done")
+	close(release)
+}
+
 // queueSome has a consumer that takes one message at a time hold one, which it keeps alive for longer than the
 // queue waits: all others go elsewhere, and the one it lets go is delivered again under the same position.
 func queueSome(t *testing.T, p Peer) {
@@ -193,4 +238,33 @@ func queueSome(t *testing.T, p Peer) {
 	if m := receive(ctx, t, got); m.Seq != first || m.Deliveries != 2 {
 		t.Fatalf("delivered again is %d, for the time %d; want %d", m.Seq, m.Deliveries, first)
 	}
+}
+
+// queueLength counts what waits and what is being worked on.
+func queueLength(t *testing.T, p Peer) {
+	ctx := within(t)
+	q := must(p.Queue(ctx, "jobs", true, bus.QueueConfig{MaxAckPending: 1}))(t)
+	length := func(want int) {
+		t.Helper()
+		if n := must(q.Len(ctx))(t); n != want {
+			t.Fatalf("%d messages, want %d", n, want)
+		}
+	}
+	length(0)
+	check(t, q.Publish(ctx, []byte("a"), "a"))
+	check(t, q.Publish(ctx, []byte("a"), "a"))
+	check(t, q.Publish(ctx, []byte("b"), "b"))
+	length(2)
+	got, acked := make(chan bus.QueueMessage, 2), make(chan struct{})
+	stop := consume(ctx, t, q, func(_ context.Context, m bus.QueueMessage) {
+		got <- m
+		<-acked
+	})
+	m := receive(ctx, t, got)
+	length(2)
+	check(t, m.Ack(ctx))
+	length(1)
+	close(acked)
+	receive(ctx, t, got)
+	stop()
 }

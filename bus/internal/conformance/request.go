@@ -125,6 +125,22 @@ func replyTooLarge(t *testing.T, p Peer) {
 	}
 }
 
+// errorTooLarge has handlers fail with more than a message holds: the requester hears the beginning.
+func errorTooLarge(t *testing.T, p Peer) {
+	ctx := within(t)
+	for subject, e := range map[string]*api.Error{
+		"storage.s1.map": api.Errorf(api.CodeGuestFailed, "it trapped").With("stderr", strings.Repeat("x", p.MaxPayload())),
+		"storage.s2.map": api.Errorf(api.CodeGuestFailed, "it trapped: %s", strings.Repeat("ä", p.MaxPayload())).WithHint("%s", strings.Repeat("ö", p.MaxPayload())),
+	} {
+		must(bus.Handle(p, subject, "", func(context.Context, api.Heartbeat) (api.Heartbeat, error) { return api.Heartbeat{}, e }))(t)
+		err := p.Again(t).Request(ctx, subject, api.Heartbeat{}, nil)
+		wantCode(t, err, api.CodeGuestFailed)
+		if !strings.HasPrefix(err.Error(), "it trapped") {
+			t.Errorf("%.100v", err)
+		}
+	}
+}
+
 func busy(t *testing.T, p Peer) {
 	for subject, most := range map[string]int{"slow": bus.MaxConcurrent, "patient": bus.MaxConcurrent + 5} {
 		ctx := within(t)
