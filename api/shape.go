@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -32,12 +31,12 @@ type typeInfo struct {
 	fields  map[string]reflect.Type // of a struct, by their names in messages
 }
 
-// typeInfos keeps the *typeInfo of each type that was read.
-var typeInfos sync.Map
+// shape checks msgpack objects against Go types. It keeps what it has found out about the types.
+type shape map[reflect.Type]*typeInfo
 
-func infoOf(t reflect.Type) *typeInfo {
-	if known, ok := typeInfos.Load(t); ok {
-		return known.(*typeInfo)
+func (s shape) info(t reflect.Type) *typeInfo {
+	if known := s[t]; known != nil {
+		return known
 	}
 	info := &typeInfo{ownForm: hasOwnForm(t)}
 	if t.Kind() == reflect.Struct {
@@ -48,7 +47,7 @@ func infoOf(t reflect.Type) *typeInfo {
 			info.fields[tag] = f.Type
 		}
 	}
-	typeInfos.Store(t, info)
+	s[t] = info
 	return info
 }
 
@@ -74,19 +73,19 @@ func checkShape(b []byte, v any) error {
 	if t == nil || t.Kind() != reflect.Pointer {
 		return fmt.Errorf("a message is read into a pointer, not %T", v)
 	}
-	if _, err := checkValue(b, t.Elem()); err != nil {
+	if _, err := (shape{}).checkValue(b, t.Elem()); err != nil {
 		return err
 	}
 	return nil
 }
 
 // checkValue takes the first object off b.
-func checkValue(b []byte, t reflect.Type) (rest []byte, err *shapeError) {
+func (s shape) checkValue(b []byte, t reflect.Type) (rest []byte, err *shapeError) {
 	object, rest := cutObject(b)
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if object[0] == 0xc0 || infoOf(t).ownForm { // nil is the zero value
+	if object[0] == 0xc0 || s.info(t).ownForm { // nil is the zero value
 		return rest, nil
 	}
 	ok := true
@@ -94,7 +93,7 @@ func checkValue(b []byte, t reflect.Type) (rest []byte, err *shapeError) {
 	case reflect.Struct, reflect.Map:
 		var n int
 		if n, object, ok = countOf(object, 0x80, 0xde); ok {
-			return rest, checkMap(object, n, t)
+			return rest, s.checkMap(object, n, t)
 		}
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
@@ -103,7 +102,7 @@ func checkValue(b []byte, t reflect.Type) (rest []byte, err *shapeError) {
 		}
 		var n int
 		if n, object, ok = countOf(object, 0x90, 0xdc); ok {
-			return rest, checkArray(object, n, t.Elem())
+			return rest, s.checkArray(object, n, t.Elem())
 		}
 	case reflect.String:
 		ok = isText(object[0])
@@ -145,20 +144,20 @@ func countOf(b []byte, small, large byte) (n int, body []byte, ok bool) {
 	return 0, b, false
 }
 
-func checkMap(b []byte, n int, t reflect.Type) *shapeError {
+func (s shape) checkMap(b []byte, n int, t reflect.Type) *shapeError {
 	for range n {
 		var object []byte
 		if object, b = cutObject(b); !isText(object[0]) {
 			return faultf("has a key that is no string")
 		}
 		name := textOf(object)
-		value := valueType(t, name)
+		value := s.valueType(t, name)
 		if value == nil { // the decoder knows whether that is allowed
 			_, b = cutObject(b)
 			continue
 		}
 		var err *shapeError
-		if b, err = checkValue(b, value); err != nil {
+		if b, err = s.checkValue(b, value); err != nil {
 			err.path = "." + string(name) + err.path
 			return err
 		}
@@ -166,9 +165,9 @@ func checkMap(b []byte, n int, t reflect.Type) *shapeError {
 	return nil
 }
 
-func checkArray(b []byte, n int, t reflect.Type) (err *shapeError) {
+func (s shape) checkArray(b []byte, n int, t reflect.Type) (err *shapeError) {
 	for i := range n {
-		if b, err = checkValue(b, t); err != nil {
+		if b, err = s.checkValue(b, t); err != nil {
 			err.path = fmt.Sprintf("[%d]%s", i, err.path)
 			return err
 		}
@@ -177,11 +176,11 @@ func checkArray(b []byte, n int, t reflect.Type) (err *shapeError) {
 }
 
 // valueType is the type of a map's values or of a struct's field; nil if there is no such field.
-func valueType(t reflect.Type, name []byte) reflect.Type {
+func (s shape) valueType(t reflect.Type, name []byte) reflect.Type {
 	if t.Kind() == reflect.Map {
 		return t.Elem()
 	}
-	return infoOf(t).fields[string(name)]
+	return s.info(t).fields[string(name)]
 }
 
 // checkInteger wants a value within the range of an integer type.
