@@ -18,13 +18,14 @@ import (
 // server.
 func startDev(t *testing.T) string {
 	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
+	dir := t.TempDir() // before the cleanup that stops the cluster, so that it is removed after it
+	ctx, stop := context.WithCancel(context.Background())
 	out := &lineWait{prefix: "export PINION_SERVER=", found: make(chan string, 1)}
 	ready := &lineWait{prefix: "ready", found: make(chan string, 1)}
 	var log bytes.Buffer
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, []string{"dev", "--dir", t.TempDir(), "--listen", "127.0.0.1:0", "--buckets", "16"}, io.MultiWriter(out, ready), &log)
+		code <- run(ctx, []string{"dev", "--dir", dir, "--listen", "127.0.0.1:0", "--buckets", "16"}, io.MultiWriter(out, ready), &log)
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -189,7 +190,7 @@ func TestSettingsCommand(t *testing.T) {
 	}
 	told(t, server, 0, []string{"to undo: engine set parallel_moves 4"}, "set", "parallel_moves", "default")
 	told(t, server, 1, []string{"parallel_moves cannot be", "1 to 64"}, "set", "parallel_moves", "many")
-	told(t, server, 2, []string{"did you mean parallel_moves?"}, "set", "paralel_moves", "2")
+	told(t, server, 2, []string{"did you mean parallel_moves?"}, "set", "parallel_move", "2")
 }
 
 func TestWrongAdministration(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -123,7 +124,7 @@ func (s *session) drainCommand() *cobra.Command {
 // drain waits until a storage of weight 0 owns nothing.
 func (a *admin) drain(ctx context.Context, storage string) error {
 	var result drainResult
-	var stuck error
+	stuck := ""
 	look := func(ctx context.Context) (bool, error) {
 		plan, err := a.plan(ctx)
 		if err != nil {
@@ -141,10 +142,8 @@ func (a *admin) drain(ctx context.Context, storage string) error {
 			return true, nil
 		}
 		a.tell("storage %s owns %d buckets still%s", storage, result.Owned, first(moves.Running))
-		if stuck = cannotDrain(plan, storage, len(concerned)); stuck != nil {
-			return true, nil
-		}
-		return a.detach, nil
+		stuck = cannotDrain(plan, storage, len(concerned))
+		return stuck != nil || a.detach, nil //nolint:nilerr // what is stuck is told after the result
 	}
 	if err := a.wait(ctx, look); err != nil {
 		return err
@@ -155,8 +154,8 @@ func (a *admin) drain(ctx context.Context, storage string) error {
 		}
 		return nil
 	})
-	if err == nil && !a.detach {
-		err = stuck
+	if err == nil && stuck != "" && !a.detach {
+		err = errors.New(stuck)
 	}
 	return err
 }
@@ -184,18 +183,18 @@ func ordersOf(running []api.MoveProgress) []api.MoveOrder {
 	return list
 }
 
-// cannotDrain says why a storage keeps what it has, once nothing is under way.
-func cannotDrain(plan api.PlanReply, storage string, underWay int) error {
+// cannotDrain says why a storage keeps what it has, once nothing is under way; empty if it does not keep it.
+func cannotDrain(plan api.PlanReply, storage string, underWay int) string {
 	if underWay > 0 {
-		return nil
+		return ""
 	}
 	for _, note := range plan.Notes {
 		if strings.HasPrefix(note, "storage "+storage+" ") && !slices.ContainsFunc(plan.Orders, func(o api.MoveOrder) bool { return o.Src == storage }) {
-			return fmt.Errorf("%s (unlock it with `engine unlock`, or add a storage; then run this again)", note)
+			return note + " (unlock it with `engine unlock`, or add a storage; then run this again)"
 		}
 	}
 	if plan.Paused && owns(plan, storage) > 0 {
-		return fmt.Errorf("the rebalancer is paused, so storage %s keeps its buckets (engine rebalance resume; then run this again)", storage)
+		return fmt.Sprintf("the rebalancer is paused, so storage %s keeps its buckets (engine rebalance resume; then run this again)", storage)
 	}
-	return nil
+	return ""
 }

@@ -174,9 +174,26 @@ func TestSettings(t *testing.T) {
 	})
 }
 
+// slowTopology is a KV that takes its time, so that everybody has read before anybody writes.
+type slowTopology struct{ node.KV }
+
+func (s slowTopology) Get(ctx context.Context, key string) (api.KVEntry, error) {
+	e, err := s.KV.Get(ctx, key)
+	if key == "topology" {
+		time.Sleep(time.Second)
+	}
+	return e, err
+}
+
 // Changes at the same time all count.
 func TestTopologyChangesDoNotLoseEachOther(t *testing.T) {
-	bubble(t, 1, even, func(t *testing.T, c *cluster) {
+	o := options{storages: 1, settings: even, tweak: func(peer string, p *node.Ports) {
+		if peer == "r1" {
+			p.State = slowTopology{p.State}
+		}
+	}}
+	bubbleWith(t, o, func(t *testing.T, c *cluster) {
+		c.topology(api.TopologyRequest{Paused: new(true)}) // it exists
 		ended := make(chan error, 5)
 		for b := range uint16(5) {
 			go func() {

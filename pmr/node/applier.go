@@ -263,6 +263,9 @@ func (a *Applier) applyEntry(e api.LogEntry) error {
 		if err != nil {
 			a.skip(e, errForged)
 		}
+		if own, ok := entry.(buckets.Own); ok && err == nil && !changed {
+			a.tellVoid(e.Seq, own)
+		}
 		a.tableDirty = a.tableDirty || changed
 	case buckets.Cut:
 		a.table.Seen(e.Seq)
@@ -360,6 +363,13 @@ func (a *Applier) writeStore() error {
 		return fmt.Errorf("%w at log position %d: %w", errStore, a.at.Seq, err)
 	}
 	return nil
+}
+
+// tellVoid logs a claim that counts for nothing: another one came before it, or a fence that it names was passed.
+func (a *Applier) tellVoid(seq uint64, own buckets.Own) {
+	now := a.table.View().Owner(own.Bucket)
+	a.logger.Info("a claim to a bucket came too late and counts for nothing", "bucket", own.Bucket, "by", own.Owner, "at", seq, "order", own.Move,
+		"built on", own.Prev, "fences", [2]uint64{own.FenceSrc, own.FenceDst}, "owner", now.Storage, "since", now.Generation)
 }
 
 func (a *Applier) encodeLocalTable() ([]byte, error) {

@@ -140,7 +140,7 @@ func (c *cluster) startAs(id, folder string) error {
 	b, ports := c.ports("another " + id)
 	defer b.Close()
 	store := newStore()
-	defer store.Close()
+	defer func() { c.must(store.Close()) }()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	return node.NewStorage(node.StorageConfig{
@@ -203,14 +203,13 @@ func TestALostFolderIsReplaced(t *testing.T) {
 func TestAReplacedStorageStopsWhenItIsBack(t *testing.T) {
 	bubble(t, 2, small, func(t *testing.T, c *cluster) {
 		first := c.nodes["s1"]
-		first.stop()
-		<-first.ended
+		c.stop("s1")
 		first.replace = true
 		c.startStorage("s1")
 		c.awaitFence("s1", 2)
 		c.mem.Cut("s1")
 		time.Sleep(20 * time.Second)
-		second := c.startReplacement("s1", "another folder")
+		c.startReplacement("s1", "another folder")() // it has stopped again, and its entry is gone
 		c.mem.Heal("s1")
 		select {
 		case err := <-first.ended:
@@ -221,7 +220,6 @@ func TestAReplacedStorageStopsWhenItIsBack(t *testing.T) {
 			t.Error("the first one goes on")
 		}
 		first.ended <- nil
-		second()
 	})
 }
 

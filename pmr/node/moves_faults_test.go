@@ -13,15 +13,22 @@ import (
 	"github.com/pinion-mr/pinion/pmr/node"
 )
 
+// stuckness says whether objects are stuck, and counts who has waited for one in vain.
+type stuckness struct {
+	atomic.Bool
+	left atomic.Int64
+}
+
 // stuckObjects hand nothing out while they are stuck.
 type stuckObjects struct {
 	node.Objects
-	stuck *atomic.Bool
+	stuck *stuckness
 }
 
 func (o stuckObjects) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	for o.stuck.Load() {
 		if err := ctx.Err(); err != nil {
+			o.stuck.left.Add(1)
 			return nil, err
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -31,7 +38,7 @@ func (o stuckObjects) Get(ctx context.Context, name string) (io.ReadCloser, erro
 
 // checkpointed is a settled cluster of two storages in which every bucket has a checkpoint, and s2 is stuck with
 // loading while stuck says so.
-func checkpointed(t *testing.T, stuck *atomic.Bool, test func(t *testing.T, c *cluster, want map[string]int64)) {
+func checkpointed(t *testing.T, stuck *stuckness, test func(t *testing.T, c *cluster, want map[string]int64)) {
 	t.Helper()
 	o := options{storages: 2, settings: eager, tweak: func(peer string, p *node.Ports) {
 		if peer == "s2" {
@@ -65,7 +72,7 @@ func (c *cluster) awaitStep(step string) api.MoveProgress {
 // The destination dies while it receives, and stays away: the order is dropped, and its source keeps the buckets. Jobs
 // have not noticed.
 func TestADestinationThatDiesWhileItReceives(t *testing.T) {
-	var stuck atomic.Bool
+	var stuck stuckness
 	checkpointed(t, &stuck, func(t *testing.T, c *cluster, want map[string]int64) {
 		bs := c.owning("s1", 2)
 		stuck.Store(true)
@@ -84,7 +91,7 @@ func TestADestinationThatDiesWhileItReceives(t *testing.T) {
 
 // It comes back in time, with nothing of what it had received: the order goes on from there.
 func TestADestinationThatRestartsWhileItReceives(t *testing.T) {
-	var stuck atomic.Bool
+	var stuck stuckness
 	checkpointed(t, &stuck, func(t *testing.T, c *cluster, want map[string]int64) {
 		bs := c.owning("s1", 2)
 		stuck.Store(true)
@@ -102,7 +109,7 @@ func TestADestinationThatRestartsWhileItReceives(t *testing.T) {
 
 // Nobody asks any more for what was received: it is forgotten, and what is being loaded is left.
 func TestWhatNobodyWantsIsForgotten(t *testing.T) {
-	var stuck atomic.Bool
+	var stuck stuckness
 	checkpointed(t, &stuck, func(t *testing.T, c *cluster, want map[string]int64) {
 		bs := c.owning("s1", 2)
 		loaded := func() int {
@@ -122,7 +129,10 @@ func TestWhatNobodyWantsIsForgotten(t *testing.T) {
 		if r := ask(time.Second); r.Buckets[0].State != api.ReceiveLoading || r.Buckets[0].Total == 0 || r.Buckets[0].Bytes != 0 {
 			t.Errorf("stuck: %+v", r)
 		}
-		time.Sleep(30 * time.Second) // it is given up
+		time.Sleep(30 * time.Second)
+		if stuck.left.Load() != 1 {
+			t.Error("the load goes on though nobody asks")
+		}
 		stuck.Store(false)
 		time.Sleep(time.Second)
 		if n := loaded(); n != 2 {
@@ -418,7 +428,7 @@ func (o onlyStuck) Get(ctx context.Context, name string) (io.ReadCloser, error) 
 // A large bucket follows the log as soon as it is loaded, and does not wait for others of its order: the log could be
 // purged past it meanwhile.
 func TestLargeBucketsAreJoinedOneByOne(t *testing.T) {
-	var stuck atomic.Bool
+	var stuck stuckness
 	settings := api.Settings{Buckets: 4, CheckpointBytes: 64 << 10, DuplicateMS: 1000}
 	o := options{storages: 2, settings: settings, tweak: func(peer string, p *node.Ports) {
 		if peer == "s2" {

@@ -240,7 +240,11 @@ func TestASnapshotJobKeepsABucketThatHasLeft(t *testing.T) {
 		<-mapping
 		c.publish(api.MoveOrder{ID: "m1", Src: "s1", Dst: "s2", Buckets: c.owning("s1", 6)})
 		c.wantEnd("m1", "done", "")
+		began := time.Now()
 		c.wantQuiet() // s1 has forgotten all it had
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("s1 kept what it had given away for %s", took)
+		}
 		free()
 		r := <-done
 		c.must(r.err)

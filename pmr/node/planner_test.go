@@ -1,14 +1,17 @@
 package node_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
+	"github.com/pinion-mr/pinion/pmr/node"
 )
 
 // topology changes what the request names.
@@ -61,7 +64,7 @@ func (c *cluster) awaitOwned(want map[string]int) {
 	c.t.Fatalf("the storages own %v, want %v", got, want)
 }
 
-// ordersSoFar reads how many entries of ownership the log has of each storage.
+// taken reads how many entries of ownership the log has of each storage.
 func (c *cluster) taken() map[string]int {
 	c.t.Helper()
 	st, err := c.log.State(c.t.Context())
@@ -103,12 +106,10 @@ func TestWeightsDrainAndUndo(t *testing.T) {
 		c.topology(api.TopologyRequest{Weights: map[string]float64{"s3": 0}})
 		c.awaitOwned(map[string]int{"s1": 16, "s2": 8})
 		c.stop("s3")
-		c.nodes["s3"].ended <- nil
 		time.Sleep(5 * time.Minute)
 		if st := c.status(); !st.Healthy || len(st.Gone) > 0 {
 			t.Errorf("a drained storage that left is an alarm: %v", st.Problems)
 		}
-		<-c.nodes["s3"].ended
 		c.startStorage("s3")
 		time.Sleep(time.Minute)
 		if n := c.owned()["s3"]; n != 0 {
@@ -291,5 +292,55 @@ func TestDroppedOrdersArePlannedAnew(t *testing.T) {
 		if took := time.Since(unlocked); took > 40*time.Second {
 			t.Errorf("it took %s", took)
 		}
+	})
+}
+
+// What is on its way is not ordered again, however long it takes.
+func TestNothingIsOrderedTwice(t *testing.T) {
+	bubble(t, 2, api.Settings{Buckets: 48}, func(t *testing.T, c *cluster) {
+		var pinned api.PinReply // it holds the first move up
+		c.must(c.request("storage.s1.pin", api.PinRequest{Job: "j", Attempt: 1, Router: "nobody", Cut: c.cut("j"), TTLMS: 9000, Mode: "hold"}, &pinned))
+		before := c.taken()
+		c.startStorage("s3")
+		for range 6 {
+			time.Sleep(time.Second)
+			var moves api.MovesReply
+			c.must(c.request("admin.moves", api.Empty{}, &moves))
+			if n := len(moves.Running) + len(moves.Queued); n > 2 {
+				t.Fatalf("%d orders for two pairs of storages: %+v", n, moves)
+			}
+		}
+		c.awaitOwned(map[string]int{"s1": 16, "s2": 16, "s3": 16})
+		if after := c.taken(); after["s3"] != 16 || after["s1"] != before["s1"] || after["s2"] != before["s2"] {
+			t.Errorf("ownership entries before %v, after %v", before, after)
+		}
+	})
+}
+
+// losing loses the first order that it is given.
+type losing struct {
+	node.Orders
+	lost *atomic.Int32
+}
+
+func (l losing) Publish(ctx context.Context, o api.MoveOrder) error {
+	if l.lost.Add(1) == 1 {
+		return nil
+	}
+	return l.Orders.Publish(ctx, o)
+}
+
+func TestALostOrderIsPlannedAnew(t *testing.T) {
+	var lost atomic.Int32
+	lost.Store(1)
+	o := options{storages: 2, settings: even, tweak: func(peer string, p *node.Ports) {
+		if peer == "r1" {
+			p.Orders = losing{p.Orders, &lost}
+		}
+	}}
+	bubbleWith(t, o, func(t *testing.T, c *cluster) {
+		lost.Store(0)
+		c.startStorage("s3")
+		c.awaitOwned(map[string]int{"s1": 8, "s2": 8, "s3": 8})
 	})
 }

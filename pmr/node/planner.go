@@ -29,7 +29,7 @@ type planner struct {
 	r        *Router
 	revision uint64 // of the lease, while this router holds it
 	quiet    time.Time
-	noted    string // what was logged last
+	noted    string // the storage of which noteStuck spoke last
 
 	mu      sync.Mutex
 	leads   bool
@@ -221,7 +221,7 @@ func (p *planner) want(s sight) []api.MoveOrder {
 			return fmt.Sprintf("storage %s is gone for longer than %s", o.Src, p.grace)
 		})
 		if left := view.Of(id); len(left) > 0 {
-			p.note("nobody can take over what a storage owned that is gone: every other storage is locked, has weight 0 or is gone too: " + id)
+			p.noteStuck(id)
 		}
 	}
 	room := movesAhead*parallelMoves(s.topology) - moves
@@ -244,11 +244,11 @@ func (s sight) reason(plan buckets.Plan) func(buckets.Order) string {
 	}
 }
 
-// note logs what stands in the planner's way, once.
-func (p *planner) note(text string) {
-	if text != p.noted {
-		p.noted = text
-		p.r.logger.Warn(text)
+// noteStuck logs, once, that nobody can take over what a storage owned.
+func (p *planner) noteStuck(storage string) {
+	if storage != p.noted {
+		p.noted = storage
+		p.r.logger.Warn("a storage is gone, and no other may take its buckets over: each is locked, has weight 0 or is gone", "storage", storage)
 	}
 }
 
