@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -155,26 +154,12 @@ func (a *admin) goesOn(ctx context.Context) error {
 	return fmt.Errorf("%s; what was ordered goes on: `engine rebalance status` shows it, and `engine rebalance pause` stops what is not ordered by hand", why)
 }
 
-// parseBuckets reads numbers and ranges: 3 7-9 20,21.
+// parseBuckets reads the buckets that arguments name: 3 7-9 20,21.
 func parseBuckets(args []string) ([]uint16, error) {
-	var list []uint16
-	for _, arg := range args {
-		for part := range strings.SplitSeq(arg, ",") {
-			low, high, isRange := strings.Cut(part, "-")
-			if !isRange {
-				high = low
-			}
-			from, err := strconv.ParseUint(low, 10, 16)
-			to, err2 := strconv.ParseUint(high, 10, 16)
-			if err != nil || err2 != nil || from > to {
-				return nil, cli.Usagef("%q is no bucket and no range of buckets, as 3 or 20-29", part)
-			}
-			for b := from; b <= to; b++ {
-				list = append(list, uint16(b))
-			}
-		}
+	if len(args) == 0 {
+		return nil, nil
 	}
-	return list, nil
+	return cli.ParseBuckets(strings.Join(args, ","))
 }
 
 // ranges names buckets for people.

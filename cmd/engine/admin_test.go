@@ -204,7 +204,7 @@ func TestWrongAdministration(t *testing.T) {
 		args  []string
 	}{
 		{2, []string{"--to is missing"}, []string{"move", "3"}},
-		{2, []string{`"5-3" is no bucket`}, []string{"move", "5-3", "--to", "s1"}},
+		{2, []string{`"5-3" is no bucket or range`}, []string{"move", "5-3", "--to", "s1"}},
 		{2, []string{`"70000" is no bucket`}, []string{"lock", "bucket", "70000"}},
 		{2, []string{"move needs buckets"}, []string{"move"}},
 		{2, []string{"is no number of at least 0"}, []string{"weight", "s1", "NaN"}},

@@ -143,7 +143,7 @@ func (a *admin) drain(ctx context.Context, storage string) error {
 		}
 		a.tell("storage %s owns %d buckets still%s", storage, result.Owned, first(moves.Running))
 		stuck = cannotDrain(plan, storage, len(concerned))
-		return stuck != nil || a.detach, nil //nolint:nilerr // what is stuck is told after the result
+		return stuck != "" || a.detach, nil
 	}
 	if err := a.wait(ctx, look); err != nil {
 		return err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -76,21 +75,9 @@ func parseBuckets(list string) ([]uint16, error) {
 	if list == "" {
 		return nil, nil
 	}
-	var all []uint16
-	for part := range strings.SplitSeq(list, ",") {
-		low, high, isRange := strings.Cut(strings.TrimSpace(part), "-")
-		if !isRange {
-			high = low
-		}
-		from, err := strconv.ParseUint(low, 10, 16)
-		to, err2 := strconv.ParseUint(high, 10, 16)
-		if err != nil || err2 != nil || from > to {
-			return nil, cli.Usagef("--buckets %q: %q is no bucket or range", list, part)
-		}
-		for b := from; b <= to; b++ {
-			all = append(all, uint16(b))
-		}
+	all, err := cli.ParseBuckets(list)
+	if err != nil {
+		return nil, cli.Usagef("--buckets %q: %v", list, err)
 	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
+	return all, nil
 }
