@@ -58,14 +58,25 @@ func exploreOne(t *testing.T, m *model) {
 //     cannot. A retry's pause is over whenever its wake is chosen.
 //   - Messages are a set: any may overtake any, be lost or be doubled. Whoever waits for an answer that cannot
 //     come any more is told so, at any time from then on.
-//   - The log is one: a cut, a fence and an ownership entry take effect where they are appended. When a storage
-//     notices its fence is when it was appended; before, the request for it is under way.
-//   - A storage that restarts has lost all that it had, and sets its fence at once.
-//   - Gates are asked for, never renewed: an expiry is what comes of a renewal that was too late.
+//   - The log is one. A storage applies what is appended at once, or, if the model has it slow, entry by entry and each
+//     at any time; a pin waits for that. When a storage notices its fence is when it has applied it; before, the request
+//     for it is under way.
+//   - A storage that restarts has lost all but its disk, and perhaps that. It sets its fence at once, and applies what it
+//     has missed; it has parked nothing of that.
+//   - Gates are asked for, never renewed: an expiry is what comes of a renewal that was too late. The same is true of what
+//     a destination has received.
+//   - A mover sees the log's end as it is when it looks. That its sight comes late is that its next message does.
+//   - An order is handed out again when no mover of it runs, and, as often as the model says, when one does.
+//
+// In models with data a storage holds the records of its buckets, as sets. It loads a bucket in two steps, from the last
+// checkpoint and from what the log has after it; a purge may come between. What was purged before it was applied is
+// passed over, and noticed when a pin or an activation asks, or some time. Checkpoints are written by all who believe to
+// own something, right before a purge. How they are written, and how a position is verified, is the shell's: its tests
+// have that.
 //
 // Two worlds that differ in the positions of the log but not in their order are one, since positions are only
-// compared. Left out are storages that lie about their pins, guests that fail, and attempts beyond the model's
-// bound (the fair ways have none): scripts and seeds have those.
+// compared. Left out are storages that lie about their pins, guests that fail, locks, and attempts and deliveries beyond
+// the model's bounds (the fair ways have none): scripts and seeds have those.
 //
 // Of each world a hash of 64 bits is kept. With N worlds one is overlooked with a chance of N*N/2^65.
 type explorer struct {
@@ -198,7 +209,8 @@ func (e *explorer) expand(worlds []*world, first int32) (x expansion) {
 const longest = 600
 
 // settle is the second half of invariant D: from every world, once nothing goes wrong any more and everybody
-// gets to act, every job ends well, every driver ends, and nothing is left on any storage. That is: two fixed
+// gets to act, every job ends well, every order comes to its aim unless another one is in its way, and on every storage
+// is what it owns, whole, and nothing else. That is: two fixed
 // fair orders, one the reverse of the other, come to such an end within so many steps. What somebody still holds
 // does not expire on the way, so nobody's progress rests on that. Fairness in general, over all orders, is not
 // searched for cycles.
@@ -300,8 +312,31 @@ func (s *seen) add(hash uint64, m mark) bool {
 	return old&m == 0
 }
 
-// String tells the bounds.
+// String tells the bounds, but those that are zero.
 func (m *model) String() string {
-	return fmt.Sprintf("%d storages, %d buckets, %d jobs of up to %d attempts, %d moves; at most %d lost, %d doubled, %d crashes, %d expiries, %d deadlines",
-		m.storages, m.buckets, m.jobs, m.attempts, len(m.moves), m.losses, m.doubles, m.crashes, m.expiries, m.deadlines)
+	s := fmt.Sprintf("%d storages, %d buckets, %d jobs of up to %d attempts", m.storages, m.buckets, m.jobs, m.attempts)
+	if len(m.orders) > 0 {
+		s += fmt.Sprintf(", %d orders of up to %d deliveries", len(m.orders), max(m.deliveries, 1))
+	}
+	for _, bound := range []struct {
+		n    int
+		what string
+	}{
+		{m.losses, "lost"},
+		{m.doubles, "doubled"},
+		{m.rivals, "rival movers"},
+		{m.crashes, "crashes"},
+		{m.expiries, "expiries"},
+		{m.deadlines, "deadlines"},
+		{m.lapses, "taken for dead"},
+		{m.writes, "writes"},
+		{m.purges, "purges"},
+		{len(m.slow), "slow storages"},
+		{boolBit(m.late), "impatient movers"},
+	} {
+		if bound.n > 0 {
+			s += fmt.Sprintf(", %d %s", bound.n, bound.what)
+		}
+	}
+	return s
 }

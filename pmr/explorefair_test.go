@@ -1,9 +1,11 @@
 package pmr_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/pinion-mr/pinion/buckets"
 	"github.com/pinion-mr/pinion/pmr"
 )
 
@@ -69,8 +71,12 @@ func (w *world) orphaned(a action) bool {
 		}
 		return true
 	case expireGate:
-		d := w.drivers[a.k]
-		return d.step == over || w.order(a.k)[1] == a.i && d.step == asksFirst
+		_, running := w.mover(a.k/mostDeliveries, a.k%mostDeliveries+1)
+		return !running
+	case expireReceived:
+		return !slices.ContainsFunc(w.movers, func(m *mover) bool {
+			return w.m.orders[m.order].to == a.i && slices.Contains(w.m.orders[m.order].buckets, uint16(a.k))
+		})
 	case expireTicket:
 		r := w.jobs[a.k].machine
 		return r == nil || r.Phase() == pmr.Finished
@@ -85,14 +91,50 @@ func (w *world) atEnd() error {
 			return violation("D: " + jobID(j) + " is stuck in phase " + c.machine.Phase().String())
 		}
 	}
-	for d := range w.drivers {
-		if w.drivers[d].step != over {
-			return violation("D: the driver of " + gateID(d) + " is stuck")
+	for o := range w.orders {
+		if err := w.orderAtEnd(o); err != nil {
+			return err
 		}
 	}
 	for s, h := range w.storages {
+		if h.machine == nil {
+			continue
+		}
 		if len(h.machine.PMRs()) > 0 || len(h.machine.GateIDs()) > 0 || len(h.machine.TicketJobs()) > 0 || h.machine.Fencing() {
 			return violation("D: something is left on " + storageID(s))
+		}
+		for b, c := range h.copies {
+			owns := w.table().Owner(buckets.ID(b)).Storage == storageID(s)
+			if c.joined != owns || c.loading || owns && c.records != w.recordsAt(w.end(), b) {
+				return violation(fmt.Sprintf("B: at the end %s has %+v of bucket %d", storageID(s), c, b))
+			}
+		}
+	}
+	return nil
+}
+
+// orderAtEnd checks that an order has ended, and well if it had no rival.
+func (w *world) orderAtEnd(o int) error {
+	q, in := w.orders[o], w.m.orders[o]
+	if in.takeover && !q.published {
+		return nil
+	}
+	if !q.over || w.moving(o) {
+		return violation(fmt.Sprintf("D: o%d has not ended", o+1))
+	}
+	if w.m.deliveries > 2 {
+		return nil // it may have been tried often enough
+	}
+	if in.takeover && !w.m.gone || w.m.lapses > 0 && !in.takeover {
+		return nil // somebody was back, or was not there
+	}
+	for _, b := range in.buckets {
+		rival := false
+		for r, other := range w.m.orders {
+			rival = rival || r != o && slices.Contains(other.buckets, b) && (r > o || !in.after)
+		}
+		if owner := w.table().Owner(buckets.ID(b)).Storage; owner == "" || owner != storageID(in.to) && !rival {
+			return violation(fmt.Sprintf("D: o%d has ended, and bucket %d belongs to %q", o+1, b, owner))
 		}
 	}
 	return nil

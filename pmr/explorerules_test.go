@@ -41,13 +41,13 @@ func (w *world) router(j int, now time.Duration, ev pmr.Event) {
 	if mapped != nil {
 		w.covers(j, mapped)
 	}
-	c.write()
 }
 
 // cut appends a cut and tells the router who owned what there.
 func (w *world) cut(j, attempt int) {
-	w.log++
-	w.router(j, 0, pmr.CutFixed{Attempt: attempt, Cut: w.log, Owners: w.table, SpaceKnown: true})
+	owners := w.table()
+	at := w.append(buckets.Cut{Job: jobID(j), Attempt: attempt})
+	w.router(j, 0, pmr.CutFixed{Attempt: attempt, Cut: at, Owners: owners, SpaceKnown: true})
 }
 
 // covers is the first half of invariant A: what is mapped is every bucket exactly once, at one cut, in one
@@ -112,11 +112,11 @@ func (w *world) collect(j int) {
 
 // storage steps a storage's machine and enacts what it wants. answer is told what the storage answers.
 func (w *world) storage(s int, ev pmr.Event, answer func(ok bool)) {
-	if w.storages[s].machine == nil {
+	if !w.alive(s) {
 		return
 	}
-	h := &host{machine: w.storages[s].machine.Clone(), since: w.storages[s].since}
-	w.storages[s] = h
+	h := w.change(s)
+	h.machine = h.machine.Clone()
 	for _, e := range h.machine.Step(always, ev) {
 		switch e := e.(type) {
 		case pmr.Accept:
@@ -135,18 +135,21 @@ func (w *world) storage(s int, ev pmr.Event, answer func(ok bool)) {
 		case pmr.Drop:
 			w.dropped(parseCode(e.PMR))
 		case pmr.OpenGate:
-			w.granted(number(e.Gate), s)
+			w.granted(e.Gate, s)
 		case pmr.SetFence:
 			w.send(msg{kind: fence, storage: s})
 		}
 	}
-	h.write()
 }
 
-// pin is a storage's work at a request: a PMR of what it owned at the cut.
+// pin is a storage's work at a request: a PMR of what it has parked at the cut. Before, it makes sure that it has
+// missed nothing.
 func (w *world) pin(m msg) {
-	h := w.storages[m.storage]
-	if h.machine == nil || m.pos[0] <= h.since {
+	if w.storages[m.storage].jumped {
+		w.reload(m.storage)
+	}
+	parked, ok := w.storages[m.storage].parkedAt(m.pos[0])
+	if !ok {
 		w.fail(m, pinFailure)
 		return
 	}
@@ -165,22 +168,9 @@ func (w *world) pin(m msg) {
 			w.fail(m, pinFailure)
 			return
 		}
+		w.keeps(t, parked)
 		w.send(msg{kind: pinAnswer, job: m.job, storage: m.storage, attempt: m.attempt, pmr: c})
 	})
-}
-
-// viewAt is the table at a position.
-func (w *world) viewAt(cut uint64) *buckets.View {
-	if w.entries[len(w.entries)-1].seq < cut {
-		return w.table
-	}
-	table := buckets.NewTable(w.m.buckets)
-	for _, e := range w.entries {
-		if e.seq < cut {
-			_, _ = table.Apply(e.seq, e.entry)
-		}
-	}
-	return table.View()
 }
 
 // pins is what a PMR holds: of what its storage owned at the cut that which is wanted.
@@ -222,10 +212,16 @@ func (w *world) dropped(c code) {
 	w.note(c, func(t *minted) { t.gone = true })
 }
 
-// crash ends a storage with its guests and PMRs.
-func (w *world) crash(s int) {
-	w.storages[s] = &host{}
-	w.storages[s].write()
+// crash ends a storage with its guests and PMRs. What it has applied is on its disk, unless that is lost too.
+func (w *world) crash(s int, disk bool) {
+	h := w.change(s)
+	h.machine, h.parked, h.fence = nil, nil, 0
+	for b := range h.copies {
+		if !disk || h.copies[b].loading {
+			h.copies[b] = holding{}
+		}
+		h.copies[b].wanted = false
+	}
 	for _, t := range slices.Clone(w.truth) {
 		if t.code.storage() == s && !t.gone {
 			w.note(t.code, func(t *minted) {
@@ -238,22 +234,52 @@ func (w *world) crash(s int) {
 	}
 }
 
+// restart begins with a fence, and with what was missed. Nothing is parked on the way.
+func (w *world) restart(s int) {
+	h := w.change(s)
+	h.machine = w.newStorage()
+	w.append(buckets.Fence{Storage: storageID(s)})
+	w.catchUp(s)
+	if w.storages[s].jumped {
+		w.reload(s)
+	}
+	w.change(s).parked = nil
+}
+
+// back has a storage that was taken for dead be there again, behind a new fence.
+func (w *world) back(s int) {
+	w.change(s).presumed = false
+	w.append(buckets.Fence{Storage: storageID(s)})
+}
+
+// lapse has a storage be taken for dead: what is on it is to be taken over.
+func (w *world) lapse(s int) {
+	w.change(s).presumed = true
+	for o := range w.orders {
+		if w.m.orders[o].takeover && w.m.orders[o].from == s {
+			w.orders[o].published = true
+		}
+	}
+}
+
 // expire lets a deadline of a storage pass. A pin's is not noticed before a tick; for the others it is all one.
 func (w *world) expire(a action) {
-	h := &host{machine: w.storages[a.i].machine.Clone(), since: w.storages[a.i].since}
-	w.storages[a.i] = h
+	h := w.change(a.i)
+	h.machine = h.machine.Clone()
 	switch a.do {
 	case expirePMR:
 		h.machine.ElapsePMR(a.pmr.String(), always)
 		if w.find(a.pmr).guest == unstarted {
 			w.note(a.pmr, func(t *minted) { t.late = true })
-			h.write()
 			return
 		}
 	case expireGate:
-		h.machine.ElapseGate(gateID(a.k), always)
+		h.machine.ElapseGate(gateID(a.k/mostDeliveries, a.k%mostDeliveries+1), always)
 	case expireTicket:
 		h.machine.ElapseTicket(jobID(a.k), always)
+	case expireReceived:
+		h.copies[a.k].wanted = false
+		return
 	case silence:
 		h.machine.ElapseRouter(routerID(a.k), always)
 	}

@@ -2,7 +2,7 @@ package pmr_test
 
 import (
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
@@ -12,7 +12,7 @@ import (
 // action is one thing that may happen in a world.
 type action struct {
 	do   deed
-	i, k int // message, job, driver or storage; of a storage's also the job
+	i, k int // message, job, order, mover or storage; of a storage's also the job, the bucket or the gate
 	pmr  code
 }
 
@@ -27,24 +27,39 @@ const (
 	restart
 	wake // the next attempt
 	tick
+	apply   // the next entry
+	load    // a bucket's checkpoint
+	join    // the bucket that was loaded
+	forget  // a bucket of somebody else
+	notice  // that something was missed
+	back    // after it was taken for dead
+	handOut // an order
+	hear    // that all was received
 	askAgain
-	giveUp // a driver
+	loseHope // a mover, of an answer
+	rival    // an order is handed out although it was before
 	lose
 	double
 	expirePMR
 	expireGate
 	expireTicket
+	expireReceived
 	silence // a storage takes a router for dead
 	deadline
+	lapse // a storage is taken for dead
+	write
+	purge
 	crashStorage
+	loseStorage // with its disk
 	crashRouter
-	crashDriver
+	crashMover
 )
 
 var deedNames = [...]string{
-	"deliver", "guest ends", "begin", "collect", "learn of a lost map", "restart", "wake", "tick", "ask again", "give up", "lose", "double",
-	"time passes of", "time passes of gate", "time passes of ticket", "router not heard by", "deadline or cancel",
-	"crash of storage", "crash of router", "crash of driver",
+	"deliver", "guest ends", "begin", "collect", "learn of a lost map", "restart", "wake", "tick", "apply", "load", "join", "forget", "gap noticed by", "back",
+	"hand out", "received all", "ask again", "no answer to", "hand out also", "lose", "double", "time passes of", "time passes of gate",
+	"time passes of ticket", "time passes of received bucket", "router not heard by", "deadline or cancel", "taken for dead:", "write",
+	"purge", "crash of storage", "loss of storage", "crash of router", "crash of mover",
 }
 
 // show tells an action as a trace does.
@@ -57,12 +72,18 @@ func (w *world) show(a action) string {
 		return fmt.Sprintf("%s %s", name, a.pmr.show())
 	case begin, collect, wake, deadline, crashRouter:
 		return fmt.Sprintf("%s j%d", name, a.i+1)
-	case restart, tick, crashStorage:
+	case restart, tick, apply, notice, back, lapse, crashStorage, loseStorage:
 		return fmt.Sprintf("%s s%d", name, a.i+1)
-	case askAgain, giveUp, crashDriver:
-		return fmt.Sprintf("%s g%d", name, a.i+1)
+	case load, join, forget, expireReceived:
+		return fmt.Sprintf("%s s%d, bucket %d", name, a.i+1, a.k)
+	case handOut, rival:
+		return fmt.Sprintf("%s o%d", name, a.i+1)
+	case hear, askAgain, loseHope, crashMover:
+		return fmt.Sprintf("%s %s", name, showDelivery(w.movers[a.i].order, w.movers[a.i].delivery))
+	case write, purge:
+		return name
 	case expireGate:
-		return fmt.Sprintf("%s g%d on s%d", name, a.k+1, a.i+1)
+		return fmt.Sprintf("%s %s on s%d", name, showDelivery(a.k/mostDeliveries, a.k%mostDeliveries+1), a.i+1)
 	}
 	return fmt.Sprintf("%s s%d, j%d", name, a.i+1, a.k+1)
 }
@@ -70,8 +91,10 @@ func (w *world) show(a action) string {
 // useful lists what happens by itself and does no harm, in a fixed order; those after patient have to wait
 // for time to pass.
 func (w *world) useful() (now, patient []action) {
-	for i := range w.msgs {
-		now = append(now, action{do: deliver, i: i})
+	for i, m := range w.msgs {
+		if m.kind != pinRequest || !w.alive(m.storage) || w.storages[m.storage].at >= m.pos[0] {
+			now = append(now, action{do: deliver, i: i})
+		}
 	}
 	for _, t := range w.truth {
 		if t.guest == running {
@@ -81,27 +104,46 @@ func (w *world) useful() (now, patient []action) {
 	for j, c := range w.jobs {
 		now, patient = w.usefulOfJob(j, c.machine, now, patient)
 	}
-	for s, h := range w.storages {
-		if h.machine == nil {
-			now = append(now, action{do: restart, i: s})
-			continue
-		}
-		for _, p := range h.machine.PMRs() {
-			if p.State == pmr.StatePinned && p.Expired(always) {
-				patient = append(patient, action{do: tick, i: s})
-				break
-			}
+	for s := range w.storages {
+		now, patient = w.usefulOfStorage(s, now, patient)
+	}
+	for o := range w.orders {
+		if w.waiting(o) {
+			now = append(now, action{do: handOut, i: o})
 		}
 	}
-	for d := range w.drivers {
-		if w.mayAskAgain(d) {
-			patient = append(patient, action{do: askAgain, i: d})
-		}
-		if w.drivers[d].step == activates && !w.underWay(activation, d, 0) {
-			patient = append(patient, action{do: giveUp, i: d})
-		}
+	for i := range w.movers {
+		now, patient = w.usefulOfMover(i, now, patient)
 	}
 	return now, patient
+}
+
+func (w *world) usefulOfStorage(s int, now, patient []action) ([]action, []action) {
+	h := w.storages[s]
+	switch {
+	case h.machine == nil && w.m.gone:
+		if !h.presumed {
+			patient = append(patient, action{do: lapse, i: s})
+		}
+		return now, patient
+	case h.machine == nil:
+		return append(now, action{do: restart, i: s}), patient
+	case h.presumed:
+		now = append(now, action{do: back, i: s})
+	}
+	if h.at < w.end() {
+		now = append(now, action{do: apply, i: s})
+	}
+	if h.jumped {
+		patient = append(patient, action{do: notice, i: s})
+	}
+	for _, p := range h.machine.PMRs() {
+		if p.State == pmr.StatePinned && p.Expired(always) {
+			patient = append(patient, action{do: tick, i: s})
+			break
+		}
+	}
+	return w.usefulOfCopies(s, now), patient
 }
 
 func (w *world) usefulOfJob(j int, r *pmr.Router, now, patient []action) ([]action, []action) {
@@ -127,33 +169,13 @@ func (w *world) usefulOfJob(j int, r *pmr.Router, now, patient []action) ([]acti
 	return now, patient
 }
 
-func (w *world) underWay(k kind, job, storage int) bool {
-	for _, m := range w.msgs {
-		if m.kind == k && m.job == job && m.storage == storage {
-			return true
-		}
-	}
-	return false
-}
-
-// mayAskAgain reports whether a driver that waits for a gate has reason to ask once more.
-func (w *world) mayAskAgain(d int) bool {
-	s := w.asked(d)
-	if w.drivers[d].step >= activates || w.underWay(gateRequest, d, s) || w.underWay(gateAnswer, d, s) {
-		return false
-	}
-	machine := w.storages[s].machine
-	return machine != nil && machine.Gate(gateID(d)) != pmr.GateWaiting
-}
-
 // possible lists all that may happen, within the model's bounds.
 func (w *world) possible() []action {
 	list, patient := w.useful()
-	for _, a := range patient {
-		if a.do != wake || w.jobs[a.i].machine.Attempt() < w.m.attempts {
-			list = append(list, a)
-		}
-	}
+	list = slices.DeleteFunc(append(list, patient...), func(a action) bool {
+		return a.do == wake && w.jobs[a.i].machine.Attempt() >= w.m.attempts ||
+			a.do == handOut && w.orders[a.i].delivered >= max(w.m.deliveries, 1)
+	})
 	for i, m := range w.msgs {
 		if w.lost < w.m.losses && losable[m.kind] {
 			list = append(list, action{do: lose, i: i})
@@ -165,9 +187,9 @@ func (w *world) possible() []action {
 	if w.expired < w.m.expiries {
 		list = w.expiries(list)
 	}
-	for d := range w.drivers {
-		if w.m.late && w.drivers[d].step != over {
-			list = append(list, action{do: giveUp, i: d})
+	for i := range w.movers {
+		if w.m.late && !slices.Contains(list, action{do: loseHope, i: i}) {
+			list = append(list, action{do: loseHope, i: i})
 		}
 	}
 	return w.harm(list)
@@ -176,8 +198,8 @@ func (w *world) possible() []action {
 // What can be lost or doubled and make a difference: a failure that is told late is one that was lost, the end
 // of a map is told until it is confirmed, and a fence is appended until that was done.
 var (
-	losable   = map[kind]bool{pinRequest: true, pinAnswer: true, mapRequest: true, release: true, gateRequest: true, gateAnswer: true, ungate: true, activation: true}
-	doublable = map[kind]bool{pinRequest: true, pinAnswer: true, mapRequest: true, mapEnd: true, gateRequest: true, activation: true}
+	losable   = map[kind]bool{pinRequest: true, pinAnswer: true, mapRequest: true, release: true, receiveRequest: true, gateRequest: true, gateAnswer: true, ungate: true, activation: true, ownership: true, activationAnswer: true}
+	doublable = map[kind]bool{pinRequest: true, pinAnswer: true, mapRequest: true, mapEnd: true, receiveRequest: true, gateRequest: true, activation: true, ownership: true}
 )
 
 func (w *world) expiries(list []action) []action {
@@ -196,6 +218,11 @@ func (w *world) expiries(list []action) []action {
 		for _, g := range h.machine.GateIDs() {
 			list = append(list, action{do: expireGate, i: s, k: number(g)})
 		}
+		for b, c := range h.copies {
+			if c.wanted {
+				list = append(list, action{do: expireReceived, i: s, k: b})
+			}
+		}
 		for _, j := range h.machine.TicketJobs() {
 			list = append(list, action{do: expireTicket, i: s, k: number(j)})
 		}
@@ -211,12 +238,50 @@ func (w *world) harm(list []action) []action {
 			}
 		}
 	}
+	if w.rivalled < w.m.rivals {
+		for o, q := range w.orders {
+			if q.delivered > 0 && (q.over || w.moving(o)) {
+				list = append(list, action{do: rival, i: o})
+			}
+		}
+	}
+	if w.lapsed < w.m.lapses {
+		for s, h := range w.storages {
+			if !h.presumed && w.leaves(s) {
+				list = append(list, action{do: lapse, i: s})
+			}
+		}
+	}
+	if w.written < w.m.writes {
+		list = append(list, action{do: write})
+	}
+	if w.mayPurge() {
+		list = append(list, action{do: purge})
+	}
+	return w.crashes(list)
+}
+
+// leaves reports whether a storage's buckets are taken over if it is taken for dead.
+func (w *world) leaves(s int) bool {
+	for _, in := range w.m.orders {
+		if in.takeover && in.from == s {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) crashes(list []action) []action {
 	if w.crashed >= w.m.crashes {
 		return list
 	}
 	for s, h := range w.storages {
-		if h.machine != nil {
-			list = append(list, action{do: crashStorage, i: s})
+		if h.machine == nil || w.m.gone && !w.leaves(s) {
+			continue
+		}
+		list = append(list, action{do: crashStorage, i: s})
+		if w.m.data {
+			list = append(list, action{do: loseStorage, i: s})
 		}
 	}
 	for j, c := range w.jobs {
@@ -224,10 +289,8 @@ func (w *world) harm(list []action) []action {
 			list = append(list, action{do: crashRouter, i: j})
 		}
 	}
-	for d := range w.drivers {
-		if w.drivers[d].step != over {
-			list = append(list, action{do: crashDriver, i: d})
-		}
+	for i := range w.movers {
+		list = append(list, action{do: crashMover, i: i})
 	}
 	return list
 }
@@ -270,29 +333,61 @@ func (w *world) perform(a action) {
 		w.collect(a.i)
 	case learn:
 		w.router(a.k, 0, pmr.StorageLost{Attempt: w.jobs[a.k].machine.Attempt(), Storage: storageID(a.i), Err: unanswered()})
-	case restart:
-		w.append(buckets.Fence{Storage: storageID(a.i)})
-		w.storages[a.i] = &host{machine: w.newStorage(), since: w.log}
-		w.storages[a.i].write()
 	case tick:
 		w.storage(a.i, pmr.Tick{}, nil)
-	case askAgain:
-		w.askGate(a.i)
-	case giveUp:
-		w.leave(a.i)
-	case expirePMR, expireGate, expireTicket, silence:
+	case expirePMR, expireGate, expireTicket, expireReceived, silence:
 		w.expired++
 		w.expire(a)
-	case crashStorage:
+	case crashStorage, loseStorage:
 		w.crashed++
-		w.crash(a.i)
+		w.crash(a.i, a.do == crashStorage)
 	case crashRouter:
 		w.crashed++
 		w.jobs[a.i] = &client{}
-		w.jobs[a.i].write()
-	case crashDriver:
+	default:
+		w.performOfMove(a)
+	}
+}
+
+func (w *world) performOfMove(a action) {
+	switch a.do {
+	case restart:
+		w.restart(a.i)
+	case apply:
+		w.apply(a.i)
+	case load:
+		w.load(a.i, a.k)
+	case join:
+		w.join(a.i, a.k)
+	case forget:
+		w.forget(a.i, a.k)
+	case notice:
+		w.reload(a.i)
+	case back:
+		w.back(a.i)
+	case lapse:
+		if w.alive(a.i) {
+			w.lapsed++ // one that is gone will be
+		}
+		w.lapse(a.i)
+	case handOut:
+		w.handOut(a.i)
+	case rival:
+		w.rivalled++
+		w.handOut(a.i)
+	case hear:
+		w.move(a.i, 0, received(w.movers[a.i].asks.(pmr.AskReceive).Buckets, api.ReceiveReady))
+	case askAgain:
+		w.unansweredMove(a.i, 0)
+	case loseHope:
+		w.unansweredMove(a.i, impatience)
+	case write:
+		w.append(buckets.Records{Bucket: buckets.ID(w.m.orders[0].buckets[0])})
+	case purge:
+		w.purge()
+	case crashMover:
 		w.crashed++
-		w.drivers[a.i] = driver{step: over}
+		w.movers = slices.Delete(w.movers, a.i, a.i+1)
 	}
 }
 
@@ -350,79 +445,6 @@ func (w *world) arrive(m msg) {
 	case release:
 		w.storage(m.storage, pmr.ReleaseAsked{PMR: id}, nil)
 	default:
-		w.arriveGate(m)
+		w.arriveOfMove(m)
 	}
-}
-
-func (w *world) arriveGate(m msg) {
-	machine := w.storages[m.storage].machine
-	switch m.kind {
-	case gateRequest:
-		if machine == nil {
-			return
-		}
-		held := machine.Gate(gateID(m.job)) == pmr.GateHeld
-		w.storage(m.storage, pmr.GateAsked{Gate: gateID(m.job), TTL: time.Minute, Second: m.storage != w.order(m.job)[0]}, nil)
-		if held {
-			w.granted(m.job, m.storage)
-		}
-	case gateAnswer:
-		d := &w.drivers[m.job]
-		d.fences[d.step] = m.pos[0]
-		d.step++
-		if d.step == asksSecond {
-			w.askGate(m.job)
-		} else {
-			w.activate(m.job)
-		}
-	case ungate:
-		w.storage(m.storage, pmr.GateReleased{Gate: gateID(m.job)}, nil)
-	case activation:
-		w.activated(m)
-	case fence:
-		w.append(buckets.Fence{Storage: storageID(m.storage)})
-		w.storage(m.storage, pmr.FenceSet{}, nil)
-	}
-}
-
-// granted tells a driver that it holds a gate, and the storage's fence.
-func (w *world) granted(d, s int) {
-	w.send(msg{kind: gateAnswer, job: d, storage: s, pos: [4]uint64{w.table.Fence(storageID(s))}})
-}
-
-// activate sends the ownership entry of a move: the bucket's generation, and the fences of its owner and of the new
-// one as the driver knows them.
-func (w *world) activate(d int) {
-	from, to := w.drivers[d].fences[0], w.drivers[d].fences[1]
-	if w.order(d)[0] != w.m.owner(w.m.moves[d].bucket) {
-		from, to = to, from
-	}
-	prev := w.table.Owner(buckets.ID(w.m.moves[d].bucket)).Generation
-	w.send(msg{kind: activation, job: d, pos: [4]uint64{prev, from, to}})
-}
-
-// activated is the point of no return. It is the log that decides; here it is checked that no map-reduce minds.
-func (w *world) activated(m msg) {
-	move := w.m.moves[m.job]
-	own := buckets.Own{Bucket: buckets.ID(move.bucket), Prev: m.pos[0], Owner: storageID(move.to), FenceSrc: m.pos[1], FenceDst: m.pos[2]}
-	if w.append(own) {
-		for _, t := range w.truth {
-			if t.inPlace() && (t.code.storage() == move.to || t.code.storage() == w.m.owner(move.bucket)) {
-				fault("C: bucket %d changes its owner while %s holds buckets in place", move.bucket, t.code.show())
-			}
-		}
-	}
-	if w.drivers[m.job].step == activates {
-		w.leave(m.job) // it has seen the outcome
-	}
-}
-
-// leave ends a driver, who releases what it may hold.
-func (w *world) leave(d int) {
-	for i, s := range w.order(d) {
-		if step(i) <= w.drivers[d].step {
-			w.send(msg{kind: ungate, job: d, storage: s})
-		}
-	}
-	w.drivers[d] = driver{step: over}
 }

@@ -11,13 +11,16 @@ import (
 
 var walks = flag.Int("explore.walks", 300, "how many ways TestExploreWalks goes")
 
-// TestExploreWalks goes at random where no search comes to an end: two jobs, one of them on a snapshot, two moves of
-// three storages, and every fault several times. Each world on the way is checked as in a search, and at the end of
-// each way everything must come to its end, in both fair orders.
+// TestExploreWalks goes at random where no search comes to an end: two jobs, one of them on a snapshot, a chain of moves,
+// one that meets it and a takeover of a storage that is only slow, records and purges, and every fault several times.
+// Each world on the way is checked as in a search, and at the end of each way everything must come to its end, in both
+// fair orders.
 func TestExploreWalks(t *testing.T) {
 	m := &model{
-		name: "walk", storages: 3, buckets: 4, jobs: 2, snapshot: true, moves: []move{{0, 1}, {2, 0}}, attempts: 6, late: true,
-		losses: 3, doubles: 3, crashes: 2, expiries: 6, deadlines: 1,
+		name: "walk", storages: 3, buckets: 4, jobs: 2, snapshot: true, attempts: 6,
+		orders:     []order{one(0, 0, 1), oneAfter(0, 1, 2), one(2, 1, 0), takeover(1, 0, 2)},
+		deliveries: 3, rivals: 2, late: true, losses: 3, doubles: 3, crashes: 2, expiries: 6, deadlines: 1, lapses: 1,
+		slow: []int{0, 2}, data: true, writes: 4, purges: 2,
 	}
 	for seed := range uint64(*walks) {
 		m.quotas = []pmr.Quotas{fair, strict}[seed%2]

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
 	"github.com/pinion-mr/pinion/pmr"
@@ -20,29 +18,54 @@ const always = time.Hour
 
 // model is what an exploration is bounded by.
 type model struct {
-	name            string
-	storages        int // 2 if it is 0
-	buckets         int // in order and in equal parts the storages'
-	jobs            int
-	wanted          int    // so many of the first buckets by each job; 0 is all
-	snapshot        bool   // the last job is one of mode snapshot
-	moves           []move // each by a driver of its own
-	attempts        int    // of each job
-	losses, doubles int    // of messages, in all
-	crashes         int    // of storages, routers and drivers, in all
-	expiries        int    // of pins, output, gates, tickets and routers' voices, in all
-	deadlines       int    // of jobs, in all; a cancel is the same
-	late            bool   // a driver may give up at any time, while its activation is under way
-	quotas          pmr.Quotas
-	unordered       bool // drivers take the source's gate first: never so but to see what comes of it
-	states          int  // where the search is cut off; 0 is nowhere
+	name     string
+	storages int // 2 if it is 0
+	buckets  int // in order and in equal parts the storages'
+	free     int // so many of the last buckets have no owner at first
+	jobs     int
+	wanted   int  // so many of the first buckets by each job; 0 is all
+	snapshot bool // the last job is one of mode snapshot
+	orders   []order
+	attempts int // of each job
+
+	deliveries int   // of each order, one after the other; 1 if it is 0
+	losses     int   // of messages, in all
+	doubles    int   // of messages, in all
+	rivals     int   // deliveries while an order's mover still runs, or after it was done, in all
+	crashes    int   // of storages, routers and movers, in all
+	expiries   int   // of pins, output, gates, tickets, what was received and routers' voices, in all
+	deadlines  int   // of jobs, in all; a cancel is the same
+	lapses     int   // storages that are taken for dead, in all; takeovers are ordered from then on
+	late       bool  // a mover may lose patience at any time, whatever it has asked for
+	slow       []int // storages that apply the log each at its own pace; the others apply what is appended at once
+	gone       bool  // no storage but the source of a takeover crashes, and it stays away
+
+	data   bool // storages load, hold and forget what is in buckets; else they always have what they need
+	writes int  // of records of the first order's bucket, in all
+	purges int  // of the log, in all
+
+	quotas pmr.Quotas
+	states int // where the search is cut off; 0 is nowhere
 }
 
-// move is of a bucket to another storage.
-type move struct{ bucket, to int }
+// order is one of the queue: buckets to another storage.
+type order struct {
+	buckets  []uint16
+	from, to int  // from nobody is a first assignment
+	takeover bool // from is taken for dead
+	after    bool // it is ordered once the one before it is over
+}
+
+// nobody owns a bucket that was not assigned yet.
+const nobody = -1
 
 // owner is who owns a bucket at first.
-func (m *model) owner(bucket int) int { return bucket * m.storages / m.buckets }
+func (m *model) owner(bucket int) int {
+	if bucket >= m.buckets-m.free {
+		return nobody
+	}
+	return bucket * m.storages / (m.buckets - m.free)
+}
 
 // wants are the buckets that each job names.
 func (m *model) wants() (list []buckets.ID) {
@@ -50,12 +73,6 @@ func (m *model) wants() (list []buckets.ID) {
 		list = append(list, buckets.ID(b))
 	}
 	return list
-}
-
-// logEntry is an entry of the log that changes the table.
-type logEntry struct {
-	seq   uint64
-	entry buckets.Entry
 }
 
 // code names a PMR: storage, job, attempt and how often this pin was asked for before.
@@ -90,23 +107,30 @@ func (c code) show() string {
 
 // world is one state of the whole. What it points to never changes; an action copies what it changes.
 type world struct {
-	m                                          *model
-	log                                        uint64
-	entries                                    []logEntry
-	table                                      *buckets.View
-	storages                                   []*host
-	jobs                                       []*client
-	drivers                                    []driver
-	msgs                                       []msg     // sorted
-	truth                                      []*minted // by code
-	lost, doubled, crashed, expired, deadlined int
+	m         *model
+	log       []*entry // at positions 1, 2, ...
+	purged    uint64   // up to here; the log begins after it
+	manifests []manifest
+	storages  []*host
+	jobs      []*client
+	orders    []queued
+	movers    []*mover  // by order and delivery
+	msgs      []msg     // sorted
+	truth     []*minted // by code
+
+	lost, doubled, rivalled, crashed, expired, deadlined, lapsed, written, purges int
 }
 
 // host is a storage.
 type host struct {
-	machine *pmr.Storage // nil while it is dead
-	since   uint64       // it holds no snapshot of an older cut
-	words   words
+	machine  *pmr.Storage // nil while it is dead
+	at       uint64       // it has applied the log up to here
+	fence    uint64       // its own last one that it has applied
+	parked   []parkedCut  // for pins that are under way
+	copies   []holding    // by bucket; none if the model has no data
+	jumped   bool         // it has passed over what was purged, and does not know
+	presumed bool         // it is taken for dead
+	words    words
 }
 
 // client is a router with its one job.
@@ -114,21 +138,6 @@ type client struct {
 	machine *pmr.Router // nil once it has died
 	words   words
 }
-
-// driver asks for the gates of a move, appends the ownership entry while it holds both, and ends.
-type driver struct {
-	step   step
-	fences [2]uint64 // of the storages whose gates it was granted, in the order in which it asked
-}
-
-type step int
-
-const (
-	asksFirst step = iota
-	asksSecond
-	activates
-	over
-)
 
 // minted is what became of a PMR. It is kept for as long as anything speaks of it.
 type minted struct {
@@ -149,12 +158,13 @@ const (
 	ended
 )
 
-// msg is under way. For messages of gates, job is the driver.
+// msg is under way. In those of moves, job is the order and attempt the delivery.
 type msg struct {
 	kind                  kind
 	job, storage, attempt int
 	pmr                   code
-	pos                   [4]uint64 // of a pin cut and age, of a grant the fence, of an activation prev and both fences
+	set                   int       // which of the order's buckets; of an answer whether it is good
+	pos                   [4]uint64 // of a pin cut and age, of a grant the fence, of an activation both fences and the generations
 }
 
 type kind int
@@ -167,37 +177,38 @@ const (
 	mapFailure
 	mapEnd
 	release
+	fence
+	receiveRequest
 	gateRequest
 	gateAnswer
 	ungate
 	activation
-	fence
+	ownership // an entry that is being appended, and those of the same activation after it
+	activationAnswer
 )
 
-var kindNames = [...]string{"pin", "pinned", "no-pin", "map", "no-map", "ended", "release", "gate", "granted", "ungate", "activate", "fence"}
+var kindNames = [...]string{"pin", "pinned", "no-pin", "map", "no-map", "ended", "release", "fence", "receive", "gate", "granted", "ungate", "activate", "own", "activated"}
 
 func (a msg) compare(b msg) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.job, b.job), cmp.Compare(a.storage, b.storage),
-		cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.pmr, b.pmr), slices.Compare(a.pos[:], b.pos[:]))
+		cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.pmr, b.pmr), cmp.Compare(a.set, b.set), slices.Compare(a.pos[:], b.pos[:]))
 }
 
 func (a msg) show() string {
-	who := fmt.Sprintf("j%d", a.job+1)
-	if a.kind >= gateRequest {
-		who = fmt.Sprintf("g%d", a.job+1)
-	}
-	switch a.kind {
-	case fence:
-		return fmt.Sprintf("fence of s%d", a.storage+1)
-	case activation:
-		return fmt.Sprintf("activation of %s, prev %d, fences %d and %d", who, a.pos[0], a.pos[1], a.pos[2])
-	}
-	s := fmt.Sprintf("%s %s s%d", kindNames[a.kind], who, a.storage+1)
-	if a.kind < gateRequest {
-		s += fmt.Sprintf(" attempt %d", a.attempt)
+	s := fmt.Sprintf("%s s%d", kindNames[a.kind], a.storage+1)
+	switch {
+	case a.kind == fence:
+		return s
+	case a.kind >= receiveRequest:
+		s += " " + showDelivery(a.job, a.attempt)
+	default:
+		s += fmt.Sprintf(" j%d attempt %d", a.job+1, a.attempt)
 	}
 	if a.pmr != 0 {
 		s += " " + a.pmr.show()
+	}
+	if a.kind == activation || a.kind == ownership {
+		s += fmt.Sprintf(" fences %d and %d, prev %d", a.pos[0], a.pos[1], a.pos[2])
 	}
 	return s
 }
@@ -206,13 +217,11 @@ const (
 	storageNames = "s1s2s3"
 	jobNames     = "j1j2j3"
 	routerNames  = "r1r2r3"
-	gateNames    = "g1g2g3"
 )
 
 func storageID(s int) string { return storageNames[2*s : 2*s+2] }
 func jobID(j int) string     { return jobNames[2*j : 2*j+2] }
 func routerID(j int) string  { return routerNames[2*j : 2*j+2] }
-func gateID(d int) string    { return gateNames[2*d : 2*d+2] }
 
 // number is what the ids above are of.
 func number(id string) int { return int(id[1] - '1') }
@@ -220,26 +229,27 @@ func number(id string) int { return int(id[1] - '1') }
 // newWorld is the state before the first job has begun.
 func newWorld(m *model) *world {
 	m.storages = max(m.storages, 2)
-	w := &world{m: m}
+	w := &world{m: m, manifests: make([]manifest, m.buckets), orders: make([]queued, len(m.orders))}
 	for b := range m.buckets {
-		w.append(buckets.Own{Bucket: buckets.ID(b), Owner: storageID(m.owner(b))})
+		if s := m.owner(b); s != nobody {
+			w.append(buckets.Own{Bucket: buckets.ID(b), Owner: storageID(s)})
+		}
 	}
 	for s := range m.storages {
 		w.append(buckets.Fence{Storage: storageID(s)})
-		h := &host{machine: w.newStorage(), since: w.log}
+	}
+	for s := range m.storages {
+		h := &host{machine: w.newStorage(), at: w.end(), fence: w.table().Fence(storageID(s))}
+		for b := 0; m.data && b < m.buckets; b++ {
+			h.copies = append(h.copies, holding{joined: m.owner(b) == s})
+		}
 		w.storages = append(w.storages, h)
-		h.write()
 	}
 	for j := range m.jobs {
 		w.jobs = append(w.jobs, &client{machine: pmr.NewRouter(pmr.RouterConfig{
 			Job: jobID(j), Deadline: always, Attempts: 1 << 30, PinTTL: 5 * time.Second, Seed: uint64(j),
 			Snapshot: m.snapshot && j == m.jobs-1, Wanted: m.wants(),
 		})})
-		w.jobs[j].write()
-	}
-	w.drivers = make([]driver, len(m.moves))
-	for d := range m.moves {
-		w.askGate(d)
 	}
 	w.tidy()
 	return w
@@ -252,24 +262,21 @@ func (w *world) newStorage() *pmr.Storage {
 // copy returns a world that an action may change.
 func (w *world) copy() *world {
 	c := *w
-	c.storages, c.jobs, c.drivers = slices.Clone(w.storages), slices.Clone(w.jobs), slices.Clone(w.drivers)
-	c.msgs, c.truth = slices.Clone(w.msgs), slices.Clone(w.truth)
+	c.storages, c.jobs, c.orders, c.movers = slices.Clone(w.storages), slices.Clone(w.jobs), slices.Clone(w.orders), slices.Clone(w.movers)
+	c.msgs, c.truth, c.manifests = slices.Clone(w.msgs), slices.Clone(w.truth), slices.Clone(w.manifests)
 	return &c
 }
 
-// append puts an entry in the log.
-func (w *world) append(e buckets.Entry) (applied bool) {
-	w.log++
-	before := w.table
-	w.entries = append(slices.Clip(w.entries), logEntry{w.log, e})
-	table := buckets.NewTable(w.m.buckets)
-	for _, e := range w.entries {
-		_, _ = table.Apply(e.seq, e.entry) // void is as good as applied, for the log
-	}
-	w.table = table.View()
-	own, ok := e.(buckets.Own)
-	return ok && before != nil && w.table.Owner(own.Bucket) != before.Owner(own.Bucket)
+// change returns a storage that an action may change, but for its machine.
+func (w *world) change(s int) *host {
+	h := *w.storages[s]
+	h.parked, h.copies, h.words = slices.Clone(h.parked), slices.Clone(h.copies), words{}
+	w.storages[s] = &h
+	return &h
 }
+
+// alive reports whether a storage runs.
+func (w *world) alive(s int) bool { return w.storages[s].machine != nil }
 
 func (w *world) find(c code) *minted {
 	if i, ok := w.index(c); ok {
@@ -299,6 +306,27 @@ func (w *world) tidy() {
 	w.truth = slices.DeleteFunc(w.truth, func(t *minted) bool {
 		return t.gone && !slices.ContainsFunc(w.msgs, func(m msg) bool { return m.pmr == t.code }) && !w.holds(t.code)
 	})
+	for s := range w.storages {
+		futile := func(p parkedCut) bool { return !w.pinsAt(s, p.cut) }
+		if slices.ContainsFunc(w.storages[s].parked, futile) {
+			h := w.change(s)
+			h.parked = slices.DeleteFunc(h.parked, futile)
+		}
+		w.storages[s].write()
+	}
+	for _, c := range w.jobs {
+		c.write()
+	}
+}
+
+// pinsAt reports whether a pin at a cut is on its way to a storage.
+func (w *world) pinsAt(s int, cut uint64) bool {
+	for _, m := range w.msgs {
+		if m.kind == pinRequest && m.storage == s && m.pos[0] == cut {
+			return true
+		}
+	}
+	return false
 }
 
 // holds reports whether a job's present attempt uses a PMR.
@@ -309,8 +337,8 @@ func (w *world) holds(c code) bool {
 
 // futile reports that nobody will ever do anything on a message.
 func (w *world) futile(m msg) bool {
-	if m.kind >= gateRequest {
-		return w.futileGate(m)
+	if m.kind >= fence {
+		return w.futileOfMove(m)
 	}
 	r, storage := w.jobs[m.job].machine, storageID(m.storage)
 	there := m.pmr != 0 && w.find(m.pmr) != nil && !w.find(m.pmr).gone
@@ -329,151 +357,6 @@ func (w *world) futile(m msg) bool {
 		return !there
 	}
 	return false
-}
-
-func (w *world) futileGate(m msg) bool {
-	switch m.kind {
-	case gateAnswer:
-		d := w.drivers[m.job]
-		return d.step >= activates || w.asked(m.job) != m.storage
-	case ungate:
-		machine := w.storages[m.storage].machine
-		return machine == nil || machine.Gate(gateID(m.job)) == pmr.GateUnknown &&
-			!slices.ContainsFunc(w.msgs, func(o msg) bool { return o.kind == gateRequest && o.job == m.job && o.storage == m.storage })
-	case fence:
-		return w.storages[m.storage].machine == nil
-	}
-	return false
-}
-
-// order is the order in which a driver asks for its gates.
-func (w *world) order(d int) [2]int {
-	from, to := w.m.owner(w.m.moves[d].bucket), w.m.moves[d].to
-	if w.m.unordered {
-		return [2]int{from, to}
-	}
-	return [2]int{min(from, to), max(from, to)}
-}
-
-// asked is the storage whose gate a driver waits for.
-func (w *world) asked(d int) int { return w.order(d)[min(w.drivers[d].step, asksSecond)] }
-
-func (w *world) askGate(d int) {
-	w.send(msg{kind: gateRequest, job: d, storage: w.asked(d)})
-}
-
-// words is a machine as numbers; positions among them are marked.
-type words struct {
-	nums []uint64
-	pos  []int // indices of positions in nums
-}
-
-func (w *words) Num(n int)     { w.nums = append(w.nums, uint64(n)) }
-func (w *words) PMR(id string) { w.nums = append(w.nums, uint64(parseCode(id))) }
-func (w *words) Pos(p uint64) {
-	w.pos = append(w.pos, len(w.nums))
-	w.nums = append(w.nums, p)
-}
-
-func (w *words) View(v *buckets.View) {
-	for b := range v.Len() {
-		o := v.Owner(buckets.ID(b))
-		w.Num(number(o.Storage))
-		w.Pos(o.Generation)
-	}
-}
-
-func (w *words) add(o words) {
-	for _, i := range o.pos {
-		w.pos = append(w.pos, len(w.nums)+i)
-	}
-	w.nums = append(w.nums, o.nums...)
-	w.Num(-2)
-}
-
-func (h *host) write() {
-	h.words = words{}
-	if h.machine != nil {
-		h.machine.Write(&h.words, always)
-		h.words.Pos(h.since)
-	}
-}
-
-func (c *client) write() {
-	c.words = words{}
-	if c.machine != nil {
-		c.machine.Write(&c.words)
-	}
-}
-
-// hasher hashes worlds; two that differ only in the positions of the log, and not in their order, are one.
-type hasher struct {
-	words words
-	all   []uint64
-	bytes []byte
-}
-
-func (h *hasher) hash(w *world) uint64 {
-	h.words.nums, h.words.pos = h.words.nums[:0], h.words.pos[:0]
-	w.write(&h.words)
-	h.all = h.all[:0]
-	for _, i := range h.words.pos {
-		h.all = append(h.all, h.words.nums[i])
-	}
-	slices.Sort(h.all)
-	h.all = slices.Compact(h.all)
-	for _, i := range h.words.pos {
-		if h.words.nums[i] != 0 {
-			rank, _ := slices.BinarySearch(h.all, h.words.nums[i])
-			h.words.nums[i] = uint64(rank) + 1
-		}
-	}
-	h.bytes = h.bytes[:0]
-	for _, n := range h.words.nums {
-		h.bytes = binary.LittleEndian.AppendUint64(h.bytes, n)
-	}
-	return xxhash.Sum64(h.bytes)
-}
-
-func (w *world) write(to *words) {
-	to.Num(w.lost | w.doubled<<8 | w.crashed<<16 | w.expired<<24 | w.deadlined<<32)
-	to.View(w.table)
-	for s, h := range w.storages {
-		to.Pos(w.table.Fence(storageID(s)))
-		to.add(h.words)
-	}
-	for _, j := range w.jobs {
-		to.add(j.words)
-	}
-	for _, d := range w.drivers {
-		to.Num(int(d.step))
-		to.Pos(d.fences[0])
-		to.Pos(d.fences[1])
-	}
-	for _, m := range w.msgs {
-		to.Num(int(m.kind) | m.job<<8 | m.storage<<16 | m.attempt<<24)
-		to.Num(int(m.pmr))
-		for _, p := range m.pos {
-			to.Pos(p)
-		}
-		if m.kind == pinRequest {
-			to.View(w.viewAt(m.pos[0]))
-		}
-	}
-	to.Num(-2)
-	for _, t := range w.truth {
-		to.Num(int(t.code))
-		to.Num(int(t.guest) | boolBit(t.gone)<<4 | boolBit(t.late)<<5)
-		to.Pos(t.cut)
-		to.View(t.view)
-	}
-}
-
-func boolBit(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // unanswered is what the explorer's network makes of a message that was lost.

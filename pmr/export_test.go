@@ -65,7 +65,7 @@ func (s *Storage) Write(w Words, now time.Duration) {
 	w.Pos(g.favour)
 }
 
-// gateNumber is of a gate called g0 to g9.
+// gateNumber is of a gate called g and one letter.
 func gateNumber(g *gate) int { return int(g.Gate[1])<<1 | bit(g.Second) }
 
 func bit(b bool) int {
@@ -160,3 +160,25 @@ func (r *Router) WaitsFor(storage string, phase Phase, attempt int) bool {
 
 // PinOf is the PMR that the present attempt has on a storage; "" if it has none.
 func (r *Router) PinOf(storage string) string { return r.pins[storage].PMR }
+
+// Clone returns a copy that shares nothing that is ever changed.
+func (m *Mover) Clone() *Mover {
+	c := *m
+	c.gates, c.left = slices.Clone(m.gates), slices.Clone(m.left)
+	return &c
+}
+
+// Write tells all that decides what the machine will do, given its order and delivery, and that no time passes before
+// it ends.
+func (m *Mover) Write(w Words) {
+	w.Num(int(m.step)<<8 | m.asking<<1 | bit(m.moved))
+	for _, b := range m.going {
+		w.Num(int(b))
+	}
+	w.Num(-1)
+	for _, g := range m.gates {
+		w.Num(bit(g.asked))
+		w.Pos(g.fence)
+	}
+	w.Num(bit(m.failure != nil))
+}

@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // mutant is a mechanism that is switched off.
 type mutant struct {
 	name  string
@@ -18,18 +20,21 @@ const (
 	schedulerGo = "pmr/scheduler.go"
 	routerGo    = "pmr/router.go"
 	proofGo     = "pmr/proof.go"
-	worldGo     = "pmr/exploreworld_test.go"
+	moverGo     = "pmr/mover.go"
+	sightGo     = "pmr/sight.go"
 	rulesGo     = "pmr/explorerules_test.go"
+	logGo       = "pmr/explorelog_test.go"
 	tableGo     = "buckets/table.go"
 )
 
 // one is a change in a single place.
 func one(file, from, to string) []edit { return []edit{{file, from, to}} }
 
-// mutants is the table. The first group is about what a job's answer rests on, the second about moves, the third
-// about fairness between both, the last about what the shell adds.
+// mutants is the table. The groups are about what a job's answer rests on, about gates and fences, about the movers that
+// ask for them, about what storages load and forget, about fairness between jobs and moves, and about what the shell
+// adds.
 func mutants() []mutant {
-	return append(append(answerMutants(), moveMutants()...), append(fairnessMutants(), nodeMutants()...)...)
+	return slices.Concat(answerMutants(), gateMutants(), moverMutants(), copyMutants(), fairnessMutants(), nodeMutants())
 }
 
 func answerMutants() []mutant {
@@ -93,7 +98,7 @@ func answerMutants() []mutant {
 	}
 }
 
-func moveMutants() []mutant {
+func gateMutants() []mutant {
 	return []mutant{
 		{
 			"gate-at-zero", "a gate waits until no map-reduce holds buckets in place",
@@ -121,8 +126,13 @@ func moveMutants() []mutant {
 			"./pmr", "TestExplore",
 		},
 		{
-			"ordered-gates", "gates are taken in the order of the storages",
-			one(worldGo, "if w.m.unordered {", "if !w.m.unordered {"),
+			"source-fence-counts", "an activation counts only behind the source's present fence",
+			one(tableGo, "case o.FenceSrc != 0 && o.FenceSrc != t.fences[now.Storage]:", "case false:"),
+			"./pmr", "TestExplore",
+		},
+		{
+			"prev", "an activation counts only if it replaces the present owner",
+			one(tableGo, "case o.Prev < now.Generation:", "case false:"),
 			"./pmr", "TestExplore",
 		},
 		{
@@ -141,6 +151,109 @@ func moveMutants() []mutant {
 			"snapshot-holds-nothing", "a snapshot job delays no gate",
 			one(storageGo, "p.State != StateMapped && !p.Snapshot", "p.State != StateMapped"),
 			"./pmr", "TestStorageScripts/snapshot$|TestClusterScripts/vshard_snapshot_under_move$",
+		},
+	}
+}
+
+func moverMutants() []mutant {
+	return []mutant{
+		{
+			"gates", "a move between storages that live has gates",
+			one(moverGo, "if o.NeedsGates() {\n\t\tm.gates", "if false {\n\t\tm.gates"),
+			"./pmr", "TestExplore",
+		},
+		{
+			"ordered-gates", "gates are taken in the order of the storages",
+			one(moverGo, "{{storage: min(o.Src, o.Dst)}, {storage: max(o.Src, o.Dst)}}", "{{storage: o.Src}, {storage: o.Dst}}"),
+			"./pmr", "TestExplore",
+		},
+		{
+			"own-gates", "no two deliveries of an order share a gate",
+			one("pmr/node/mover.go", "gate: newID(), began", "gate: d.Order.ID, began"),
+			"./pmr/node", "TestTwoMoversOfOneOrder$",
+		},
+		{
+			"gates-still-held", "a mover looks whether its gates have ended before it activates",
+			one(moverGo, "if s.Table.Fence(g.storage) != g.fence {", "if false {"),
+			"./pmr", "TestExplore",
+		},
+		{
+			"source-fence-named", "an activation names the fence of the source",
+			one(moverGo, "ask.FenceSrc = s.Table.Fence(m.order.Src)", "ask.FenceSrc = 0"),
+			"./pmr", "TestExplore",
+		},
+		{
+			"source-gate-kept", "the source's gate is given up after the activation, not before",
+			one(moverGo, "return []Effect{ask}\n", "return append(m.ungate(), ask)\n"),
+			"./pmr", "TestExplore",
+		},
+		{
+			"outcome-in-the-log", "an order is done when the log shows it, not when one is told",
+			one(moverGo, "case m.step == MoveConcludes && m.failure != nil:\n\t\treturn m.again(m.failure)\n\tcase m.step == MoveConcludes:\n", "case m.step == MoveConcludes:\n\t\treturn m.end(Done{})\n\tcase false:\n"),
+			"./pmr", "TestExplore",
+		},
+		{
+			"received-first", "a mover asks for gates when the destination has received all",
+			one(moverGo, "return failed, have == len(m.going)", "return failed, have <= len(m.going)"),
+			"./pmr", "TestMoverScripts/move$",
+		},
+		{
+			"takeover-looks", "nothing is taken over from a storage that is back",
+			one(sightGo, "case o.Takeover && srcLives:", "case false:"),
+			"./pmr", "TestMoverScripts/takeover$",
+		},
+	}
+}
+
+func copyMutants() []mutant {
+	return []mutant{
+		{
+			"activation-received", "a storage becomes the owner only of what it has received",
+			one("pmr/node/ownership.go", "len(absent) > 0 {\n\t\treturn reply,", "len(absent) > 1000 {\n\t\treturn reply,"),
+			"./pmr/node", "TestActivationsThatAreRefused$",
+		},
+		{
+			"base-check-model", "a storage that lacks a bucket parks nothing, in the model",
+			one(logGo, "!h.copies[b].joined {\n\t\t\treturn", "!h.copies[b].joined && h.jumped {\n\t\t\treturn"),
+			"./pmr", "TestExplore",
+		},
+		{
+			"base-check", "a storage that lacks a bucket parks nothing",
+			one("pmr/node/cuts.go", "if len(owned) == 0 || !a.complete(owned) {", "if len(owned) == 0 {"),
+			"./pmr/node", "TestAStorageThatLostItsFolderLoadsAgain$",
+		},
+		{
+			"gap-model", "a storage that was purged past loads anew, in the model",
+			one(logGo, "h.jumped, h.at = true, w.purged", "h.at = w.purged"),
+			"./pmr", "TestExplore",
+		},
+		{
+			"gap", "a storage that was purged past loads anew",
+			one("pmr/node/cuts.go", "case state.First > a.verified+1:", "case false:"),
+			"./pmr/node", "TestAStorageThatWasPurgedPastNeverAnswersWrong$",
+		},
+		{
+			"purge-during-load-model", "a load that a purge has overtaken is void, in the model",
+			one(logGo, "if w.purged > c.from {", "if false {"),
+			"./pmr", "TestExplore",
+		},
+		{
+			"purge-during-load", "a load that a purge has overtaken is void",
+			one("pmr/node/join.go", "if state.First > l.from[b]+1 {", "if false {"),
+			"./pmr/node", "TestAPurgeDuringAJoin$",
+		},
+		{
+			"source-keeps", "a storage forgets a bucket only once it belongs to another",
+			[]edit{
+				{"pmr/node/join.go", "a.joined[id] && a.view.Owner(id).Storage != a.self {", "a.joined[id] {"},
+				{"pmr/node/join.go", "!a.joined[b] || a.view.Owner(b).Storage == a.self || needed(b)", "!a.joined[b] || needed(b)"},
+			},
+			"./pmr/node", "TestAMoveAndItsProgress$",
+		},
+		{
+			"manifest-conflict", "a manifest that was overtaken is discarded, not rebased",
+			one("pmr/node/manifest.go", "\treturn kv.Update(ctx, manifestKey(m.Bucket), body, revision)", "\tif e, err := kv.Get(ctx, manifestKey(m.Bucket)); err == nil {\n\t\trevision = e.Revision\n\t}\n\treturn kv.Update(ctx, manifestKey(m.Bucket), body, revision)"),
+			"./pmr/node", "TestAManifestThatChangedDiscardsTheCheckpoint$",
 		},
 	}
 }
@@ -192,12 +305,12 @@ func nodeMutants() []mutant {
 	return []mutant{
 		{
 			"read-your-writes", "a storage has written what lies before a cut when it parks the cut",
-			one("pmr/node/applier.go", "if err := a.write(); err != nil {\n\t\t\treturn err\n\t\t}\n\t\treturn a.park(e.Seq)", "return a.park(e.Seq)"),
+			one("pmr/node/applier.go", "if err := a.write(); err != nil {\n\t\t\treturn err\n\t\t}\n\t\ta.cut = e.Seq", "a.cut = e.Seq"),
 			"./pmr/node", "TestAJobSeesWhatWasAcknowledgedBefore$",
 		},
 		{
 			"unique-id-minted", "a storage mints a new id for each pin request",
-			one("pmr/node/storage.go", "id: newID(), job: req.Job,", "id: s.ID() + req.Job, job: req.Job,"),
+			one("pmr/node/pins.go", "id: newID(), job: req.Job,", "id: s.ID() + req.Job, job: req.Job,"),
 			"./pmr/node", "TestEachPinIsAnother$",
 		},
 		{
