@@ -41,22 +41,13 @@ type KV struct {
 // KV opens a bucket, and makes it first if create is true and it does not exist. It fails with
 // UNKNOWN_CLUSTER if it does not exist.
 func (b *Bus) KV(ctx context.Context, name string, create bool, replicas int) (*KV, error) {
-	return b.openKV(ctx, name, create, replicas, jetstream.FileStorage)
-}
-
-// MemoryKV is KV for what may be lost when the servers restart: nothing waits for a disk.
-func (b *Bus) MemoryKV(ctx context.Context, name string, create bool, replicas int) (*KV, error) {
-	return b.openKV(ctx, name, create, replicas, jetstream.MemoryStorage)
-}
-
-func (b *Bus) openKV(ctx context.Context, name string, create bool, replicas int, storage jetstream.StorageType) (*KV, error) {
 	bucket := b.stream(name)
 	prefix := "$KV." + bucket + "."
 	cfg := jetstream.StreamConfig{
 		Name:                   "KV_" + bucket,
 		Description:            "Pinion's " + strings.ToLower(name) + " of cluster " + b.cfg.Cluster,
 		Subjects:               []string{prefix + ">"},
-		Storage:                storage,
+		Storage:                jetstream.FileStorage,
 		Discard:                jetstream.DiscardNew,
 		Replicas:               max(replicas, 1),
 		MaxMsgsPerSubject:      1,

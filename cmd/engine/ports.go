@@ -129,7 +129,7 @@ func (cl *cluster) openJobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	claims, err := cl.bus.MemoryKV(ctx, kvClaims, true, replicas)
+	claims, err := cl.bus.KV(ctx, kvClaims, true, replicas)
 	if err != nil {
 		return err
 	}
@@ -187,6 +187,15 @@ func (o orders) Publish(ctx context.Context, order api.MoveOrder) error {
 		return o.takeovers.Publish(ctx, body, order.ID)
 	}
 	return o.moves.Publish(ctx, body, order.ID)
+}
+
+func (o orders) Len(ctx context.Context) (int, error) {
+	moves, err := o.moves.Len(ctx)
+	if err != nil {
+		return 0, err
+	}
+	takeovers, err := o.takeovers.Len(ctx)
+	return moves + takeovers, err
 }
 
 func (o orders) Consume(ctx context.Context, fn func(context.Context, node.OrderDelivery)) error {

@@ -135,6 +135,8 @@ var _ Sink = (*reduce.Table)(nil)
 // takeovers, so that none of these waits behind a move that waits for a storage that is gone.
 type Orders interface {
 	Publish(ctx context.Context, order api.MoveOrder) error
+	// Len is how many orders both queues have, with those that are worked on.
+	Len(ctx context.Context) (int, error)
 	// Consume calls fn for orders of both queues, until ctx ends.
 	Consume(ctx context.Context, fn func(ctx context.Context, d OrderDelivery)) error
 	// SetParallel says how many moves are worked on at a time, by all routers together.
@@ -189,7 +191,7 @@ type Ports struct {
 	Peers       Peers
 	Orders      Orders  // of routers, and all that is about jobs
 	Jobs        Records // the history of durable jobs; nil if there are none
-	Claims      KV      // who has which job's id for a time; it may be lost when NATS restarts
+	Claims      KV      // who has which job's id for a time
 	JobQueue    JobQueue
 	Results     Results
 	Catalogue   Catalogue
