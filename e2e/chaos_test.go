@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +46,7 @@ type chaos struct {
 	watch  *watch
 
 	stop   chan struct{} // closed when the load is to end
+	ending sync.Once
 	load   sync.WaitGroup
 	failed chan error
 }
@@ -88,15 +88,16 @@ func startChaos(t *testing.T, seed uint64) *chaos {
 		cluster: c, bus: c.bus(), random: rand.New(rand.NewPCG(seed, 1)), bulk: size / bulkRecord,
 		stop: make(chan struct{}), failed: make(chan error, 16),
 	}
+	t.Cleanup(x.endLoad)
 	second, late := c.newRouter("r2"), c.newStorage(lateStorage, lateStorage)
 	second.start()
 	c.wantMember(second)
 	c.addModule("paced")
+	x.watch = newWatch(x, second)
 	x.importBulk(seed)
 	late.start()
 	c.storages = append(c.storages, late)
 	c.wantMember(late)
-	x.watch = newWatch(x, second)
 	// A storage that is gone for some seconds loses its buckets: some victims stay away for longer than that.
 	set := api.TopologyRequest{Set: map[string]string{"takeover_grace": "2s"}}
 	if err := x.bus.Request(t.Context(), "admin.topology", set, nil); err != nil {
@@ -119,7 +120,7 @@ func (x *chaos) importBulk(seed uint64) {
 			if err != nil && !passing(err) {
 				x.t.Fatal(err)
 			}
-			return err
+			return errors.Join(err, x.watch.read(ctx)) // before it is purged
 		})
 	}
 }
@@ -148,6 +149,12 @@ func (x *chaos) newClient() *pinion.Client {
 	}
 	x.t.Cleanup(client.Close)
 	return client
+}
+
+// endLoad ends the load, and waits until it has ended.
+func (x *chaos) endLoad() {
+	x.ending.Do(func() { close(x.stop) })
+	x.load.Wait()
 }
 
 // run has part of the load go on beside the test.
@@ -263,8 +270,7 @@ func (x *chaos) settle() {
 	x.t.Helper()
 	x.waitHealthyFor(2 * time.Minute)
 	began := time.Now()
-	close(x.stop)
-	x.load.Wait()
+	x.endLoad()
 	close(x.failed)
 	for err := range x.failed {
 		x.t.Error(err)
@@ -360,5 +366,5 @@ func (x *chaos) order(change api.TopologyRequest, reached func(owned int) bool) 
 
 // passing reports whether an error says that something could not be done now, as happens while somebody is away.
 func passing(err error) bool {
-	return retried(err) || api.CodeOf(err) == api.CodeInDoubt || errors.Is(err, context.DeadlineExceeded) || strings.Contains(fmt.Sprint(err), "connection closed")
+	return retried(err) || api.CodeOf(err) == api.CodeInDoubt || errors.Is(err, context.DeadlineExceeded)
 }

@@ -86,10 +86,10 @@ type tally struct {
 
 // unless is an error, but for one that comes of the end of ctx.
 func unless(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // write stores records, some dozen at a time, until ctx ends.

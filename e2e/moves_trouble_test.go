@@ -104,6 +104,13 @@ func TestAnActivationThatComesLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.wantOwners()
+		c.waitFor(10*time.Second, "the owner's log to say that the claim was too late", func(context.Context) error {
+			log, err := os.ReadFile(c.storage(now.Storage).log)
+			if err == nil && !strings.Contains(string(log), "order="+gate) {
+				err = errors.New("it does not name " + gate)
+			}
+			return err
+		})
 		if after := c.wantOwner(m.bus, uint16(bucket), now.Storage); after.Generation != now.Generation {
 			t.Errorf("%s: bucket %d belongs to %s since %d, and did since %d", name, bucket, after.Owner, after.Generation, now.Generation)
 		}
