@@ -32,6 +32,7 @@ EXPLORE ?= all
 # What make sim runs; a failure names its seed.
 SEED ?= 1
 SEEDS ?= 2000
+MOVES ?= 500
 
 # How long make chaos kills processes, how many megabytes of records it moves meanwhile, and what decides about
 # victims and moments; 0 takes a new seed.
@@ -71,8 +72,8 @@ fuzz: ## Fuzz every decoder of outside bytes for FUZZTIME (8s) each, what guests
 explore: ## Search the protocol's states breadth first, about two minutes; EXPLORE=large takes hours and gigabytes
 	go test -count=1 -timeout 12h -v -run 'TestExploreAll$$|TestExploreWalks$$' ./pmr -explore $(EXPLORE) -explore.walks 10000
 
-sim: ## Run SEEDS (2000) seeds of the simulator from SEED (1) on
-	go test -count=1 -timeout 60m -v -run 'TestSeeds$$|TestReplay$$' ./sim -sim.seed=$(SEED) -sim.seeds=$(SEEDS)
+sim: ## Run SEEDS (2000) seeds of the simulator from SEED (1) on, and MOVES (500) with moves, against runs without
+	go test -count=1 -timeout 60m -v -run 'TestSeeds$$|TestMoves$$|TestReplay$$' ./sim -sim.seed=$(SEED) -sim.seeds=$(SEEDS) -sim.moves=$(MOVES)
 
 chaos: ## Kill one process after the other for CHAOS_TIME (10m) while buckets move, records come and jobs count
 	go test -count=1 -timeout 3h -v -run 'TestChaos$$' ./e2e -chaos -chaos.time=$(CHAOS_TIME) -chaos.size=$(CHAOS_SIZE) -chaos.seed=$(CHAOS_SEED)

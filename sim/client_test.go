@@ -16,6 +16,7 @@ type job struct {
 	id      string
 	req     api.JobRequest
 	durable bool
+	output  string       // what it computes, if its output is compared
 	wanted  []buckets.ID // empty is all
 	acked   uint64       // the last position of a write that was acknowledged before
 	cancel  bool         // its client asks for its end
@@ -56,11 +57,17 @@ func (w *world) submit(timeout time.Duration) {
 			}
 		}
 	}
-	w.jobs = append(w.jobs, j)
-	w.tracef("client submits %s, durable %v, mode %q, buckets %v, keys %q, for %v, %d acknowledged", j.id, j.durable, j.req.Mode, j.req.Buckets, j.req.Keys, timeout, j.acked)
+	w.launch(j)
 	if w.faulty && w.rng.IntN(5) == 0 {
 		w.after(w.between(0, 4*time.Second), func() { w.cancel(j) })
 	}
+}
+
+// launch has a client run a job.
+func (w *world) launch(j *job) {
+	w.jobs = append(w.jobs, j)
+	w.tracef("client submits %s, durable %v, mode %q, buckets %v, keys %q, for %v, %d acknowledged", j.id, j.durable, j.req.Mode, j.req.Buckets, j.req.Keys,
+		time.Duration(j.req.TimeoutMS)*time.Millisecond, j.acked)
 	w.background(func() {
 		reply, err := w.runJob(j)
 		w.mu.Lock()
@@ -193,12 +200,17 @@ func (w *world) write() {
 			frames = buckets.AppendFrame(frames, 0, []byte(key), []byte(w.someWords()))
 		}
 	}
+	w.store(b, nil, frames)
+}
+
+// store has the log hold a batch.
+func (w *world) store(b buckets.ID, header map[string]string, frames []byte) {
 	w.written++
 	id := fmt.Sprintf("write-%d", w.written)
 	var seq uint64
 	for range 1 + w.rng.IntN(2) { // a producer that got no answer sends it again
 		var err error
-		seq, err = w.oracle.log.Append(context.Background(), buckets.RecSubject(b), nil, frames, id)
+		seq, err = w.oracle.log.Append(context.Background(), buckets.RecSubject(b), header, frames, id)
 		w.must(err)
 	}
 	w.ack(seq)
@@ -245,6 +257,7 @@ func (w *world) endings() {
 		if j.err == nil {
 			w.tracef("client has %s: cut %d, %d rows, attempts %d", j.id, j.reply.Stats.Cut, len(j.reply.Rows), j.reply.Stats.Attempts)
 			w.oracle.checkDone(j)
+			w.keepOutput(j)
 			w.did("done", true)
 			w.did("durable job done", j.durable)
 			w.did("durable job done after a take that failed", j.durable && w.oracle.record(j.id).Take > 1)
@@ -268,6 +281,8 @@ var plain = []api.Code{
 func (w *world) checkError(j *job) {
 	code := j.err.Code
 	switch {
+	case w.plan.calm():
+		w.oracle.failf("job %s ended with %s, though nothing happened but moves: %s", j.id, code, j.err.Message)
 	case !slices.Contains(plain, code), j.err.Message == "":
 		w.oracle.failf("job %s ended with %s: %s", j.id, code, j.err.Message)
 	case code == api.CodeGuestFailed && w.reached["guest fails"] == 0, code == api.CodeCanceled && !j.cancel, code == api.CodeCoverage && w.reached["lie"] == 0:

@@ -34,6 +34,7 @@ type process struct {
 	id   string // of the machine
 	peer string // id and which life: its name on the bus
 	bus  *busmem.Bus
+	mem  buckets.Store // of a storage
 	stop context.CancelFunc
 	dead chan struct{} // closed when it is killed
 
@@ -71,6 +72,9 @@ func (w *world) connect(m *machine) (*process, node.Ports) {
 	m.starts++
 	p := &process{id: m.id, peer: fmt.Sprintf("%s.%d", m.id, m.starts), dead: make(chan struct{}), ended: make(chan struct{}), mapping: map[string]int{}}
 	p.bus = w.mem.Connect(p.peer)
+	if m.store != nil {
+		p.mem = m.store.mem
+	}
 	w.mu.Lock()
 	w.peers[p.peer] = p
 	w.mu.Unlock()
@@ -85,9 +89,9 @@ func (w *world) connect(m *machine) (*process, node.Ports) {
 	w.must(err)
 	checkpoints, err := p.bus.Objects(ctx, "CHECKPOINTS", true, 1)
 	w.must(err)
-	moves, err := p.bus.Queue(ctx, "rebalance", true, bus.QueueConfig{MaxAckPending: 1, AckWait: orderWait})
+	moves, err := p.bus.Queue(ctx, "rebalance", true, w.movesConfig())
 	w.must(err)
-	takeovers, err := p.bus.Queue(ctx, "takeover", true, bus.QueueConfig{MaxAckPending: 4, AckWait: orderWait})
+	takeovers, err := p.bus.Queue(ctx, "takeover", true, takeoversConfig)
 	w.must(err)
 	records, err := p.bus.KV(ctx, "JOBS", true, 1)
 	w.must(err)
@@ -107,7 +111,7 @@ func (w *world) connect(m *machine) (*process, node.Ports) {
 func (w *world) startRouter(m *machine) {
 	p, ports := w.connect(m)
 	r := node.NewRouter(node.RouterConfig{
-		Member: api.Member{ID: m.id, Folder: m.id}, Cluster: "sim", Settings: w.settings, Expect: w.plan.storages, Workers: node.NewWorkers(1),
+		Member: api.Member{ID: m.id, Folder: m.id}, Cluster: "sim", Settings: w.settings, Expect: w.plan.storages - w.plan.late, Workers: node.NewWorkers(1),
 	}, ports)
 	p.router = r
 	w.mu.Lock()
@@ -135,7 +139,7 @@ func (w *world) startStorage(m *machine) {
 	s := node.NewStorage(node.StorageConfig{
 		Member: api.Member{ID: m.id, Weight: 1, Folder: m.store.folder}, Settings: w.settings, Workers: node.NewWorkers(1),
 		Replace: m.store.folder != m.id+"-0", // the first one was lost
-	}, ports, guarded{m.store.mem, p})
+	}, ports, guarded{m.store.mem, gated{w, p}})
 	p.storage = s
 	own := "storage." + m.id + "."
 	serve(w, p, own+"pin", "", func(ctx context.Context, req api.PinRequest) (api.PinReply, error) {
@@ -157,6 +161,7 @@ func (w *world) startStorage(m *machine) {
 	serve(w, p, own+"release", "", s.Release)
 	serve(w, p, own+"fetch", "", s.Fetch)
 	serve(w, p, own+"map_status", "", s.MapStatus)
+	serve(w, p, own+"spaces", "", s.Spaces)
 	serve(w, p, own+"receive", "", s.Receive)
 	serve(w, p, own+"activate", "", s.Activate)
 	serve(w, p, own+"gate", "", func(ctx context.Context, req api.GateRequest) (api.GateReply, error) {

@@ -13,4 +13,11 @@
 //
 // runs one seed and prints what happened, one line for each pick. The same seed gives the same lines, byte by
 // byte.
+//
+// TestMoves runs each seed twice, with the same jobs over the same records: once nothing moves; once move orders come
+// without pause, doubled, late and wrong ones among them, or a storage comes and another one is drained, or one is gone
+// until its buckets are taken over, or routers are killed while they move. What the jobs give is the same, byte by byte.
+// In the end no order is left, every storage has its share, and none holds what is another one's.
+//
+//	go test ./sim -run TestMoves -sim.seed=17 -sim.moves=1 -sim.trace
 package sim

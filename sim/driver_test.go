@@ -126,7 +126,7 @@ func (m *move) end(storage string) {
 // activated looks at an ownership entry that counts. One that had gates finds no map-reduce on either storage that
 // holds buckets in place, and no guest of one that was stopped: invariant C.
 func (w *world) activated(own buckets.Own, before buckets.Owner, seq uint64) {
-	if !strings.HasPrefix(own.Move, gatePrefix) {
+	if !strings.HasPrefix(own.Move, gatePrefix) && !w.checkOrdered(own, before, seq) {
 		return
 	}
 	w.did("move", true)

@@ -86,9 +86,11 @@ func (w *world) verdict(o *op) (v verdict) {
 		}
 	case opAppend:
 		v.append = w.onAppending(cut)
-		if w.faulty && o.who == w.driver && w.rng.IntN(5) == 0 {
+		claims := o.who == w.driver || w.plan.kind != "" && strings.HasPrefix(o.label, "own.")
+		if w.faulty && claims && w.rng.IntN(5) == 0 {
 			v.append.Delay = w.between(time.Second, 14*time.Second)
 			w.did("activation late", true)
+			w.crashSource(o)
 		}
 	case opLog, opKV, opObject, opQueue:
 		if cut {
@@ -96,6 +98,10 @@ func (w *world) verdict(o *op) (v verdict) {
 		} else if w.faulty && w.rng.Float64() < w.plan.loss/4 {
 			v.err = api.Errorf(api.CodeUnavailable, "the server does not answer")
 			w.did("server without an answer", true)
+		}
+		if w.faulty && w.plan.kind != "" && o.kind == opLog && strings.HasPrefix(o.label, "read ") && w.rng.IntN(3) == 0 {
+			v.work = w.between(0, 5*time.Second)
+			w.did("slow load", true)
 		}
 	case opEntry:
 		v.rest = w.rng.IntN(3) == 0
@@ -193,7 +199,11 @@ func (w *world) guestFate() (v verdict) {
 		return v
 	}
 	v.dying = w.between(1, 3*time.Second)
-	switch r := w.rng.IntN(1000); {
+	r := w.rng.IntN(1000)
+	if w.plan.kind != "" {
+		r = min(r, 659) // a job that fails by its guest has no output to compare
+	}
+	switch {
 	case r < 600:
 		v.work = w.between(1, 20*time.Millisecond)
 	case r < 660:
@@ -213,6 +223,10 @@ func (w *world) guestFate() (v verdict) {
 func (w *world) trouble() {
 	m := w.machines[w.rng.IntN(len(w.machines))]
 	if !m.up() {
+		return
+	}
+	if w.plan.kind != "" {
+		w.killMover(m)
 		return
 	}
 	p, now := m.process, w.pool.now()

@@ -2,10 +2,13 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +26,7 @@ type oracle struct {
 	table   *buckets.Table // after the last of them
 
 	mu       sync.Mutex
+	owners   *owners // after the last of them, worked out a second time
 	pmrs     map[string]*pin
 	ended    map[string]api.JobRecord // durable jobs that are over
 	failures []string
@@ -40,11 +44,20 @@ type pin struct {
 func (o *oracle) failf(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.failLocked(format, args...)
+}
+
+func (o *oracle) failLocked(format string, args ...any) {
 	o.failures = append(o.failures, fmt.Sprintf(format, args...))
 }
 
 // pinned notes a pin that a storage grants.
 func (o *oracle) pinned(p *process, req api.PinRequest, reply api.PinReply) {
+	pins := map[buckets.ID]uint64{}
+	for _, b := range reply.Buckets {
+		pins[buckets.ID(b.Bucket)] = b.Generation
+	}
+	o.checkPins(p, req.Cut, pins)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.pmrs[reply.PMR] != nil {
@@ -146,9 +159,16 @@ func (o *oracle) own(e api.LogEntry) {
 	if err != nil {
 		o.failf("the log's entry %d: %v", e.Seq, err)
 	}
-	if own, ok := entry.(buckets.Own); ok && changed {
+	o.mu.Lock()
+	counts := o.owners.apply(e.Seq, entry)
+	o.mu.Unlock()
+	own, isOwn := entry.(buckets.Own)
+	if isOwn && counts != changed {
+		o.failf("the claim of %s to bucket %d at %d counts: %v; it counts for the table: %v", own.Owner, own.Bucket, e.Seq, counts, changed)
+	}
+	if isOwn && changed {
 		o.w.activated(own, before.Owner(own.Bucket), e.Seq)
-	} else if ok {
+	} else if isOwn {
 		o.w.did("void claim", true)
 	}
 }
@@ -156,9 +176,9 @@ func (o *oracle) own(e api.LogEntry) {
 // view is the table of owners as it is.
 func (o *oracle) view() *buckets.View { return o.table.View() }
 
-// truth is what a job has to find at a cut: how often each word stands in the records that it wants, and who owns
-// what.
-func (o *oracle) truth(j *job, cut uint64) (map[string]int64, *buckets.View) {
+// truth is what a job has to find at a cut: the records that it wants, or how often each word stands in them; and who
+// owns what.
+func (o *oracle) truth(j *job, cut uint64) (map[string]string, *buckets.View) {
 	records := map[string]string{}
 	table := buckets.NewTable(o.w.settings.Buckets)
 	for _, e := range o.entries[:cut] {
@@ -167,6 +187,9 @@ func (o *oracle) truth(j *job, cut uint64) (map[string]int64, *buckets.View) {
 			continue
 		}
 		if r, ok := entry.(buckets.Records); ok {
+			if cmp.Or(r.Space, api.DefaultSpace) != cmp.Or(j.req.Space, api.DefaultSpace) {
+				continue
+			}
 			r.Each(func(key, value []byte, del bool) {
 				if !j.wants(r.Bucket, key) {
 					return
@@ -181,13 +204,20 @@ func (o *oracle) truth(j *job, cut uint64) (map[string]int64, *buckets.View) {
 			o.failf("the log's entry %d: %v", e.Seq, err)
 		}
 	}
+	if j.req.Module == "" {
+		return records, table.View()
+	}
 	words := map[string]int64{}
 	for _, value := range records {
-		for _, word := range bytes.Fields([]byte(value)) {
-			words[string(word)]++
+		for _, word := range strings.Fields(value) {
+			words[word]++
 		}
 	}
-	return words, table.View()
+	counts := map[string]string{}
+	for word, n := range words {
+		counts[word] = strconv.FormatInt(n, 10)
+	}
+	return counts, table.View()
 }
 
 func (j *job) wants(b buckets.ID, key []byte) bool {
@@ -215,11 +245,14 @@ func (o *oracle) checkDone(j *job) {
 		o.failf("job %s saw the log to %d, but %d was acknowledged before it was submitted", j.id, st.Cut, j.acked)
 	}
 	want, view := o.truth(j, st.Cut)
-	got := map[string]int64{}
+	got := map[string]string{}
 	for _, row := range j.reply.Rows {
-		got[string(row.Key)] += row.Value.Int
+		got[string(row.Key)] = strconv.FormatInt(row.Value.Int, 10)
+		if j.req.Module == "" {
+			got[string(row.Key)] = string(row.Value.Bytes)
+		}
 	}
-	if !maps.Equal(got, want) {
+	if !maps.Equal(got, want) || len(got) != len(j.reply.Rows) || j.reply.Next != "" {
 		o.failf("job %s counted %v at cut %d, where there are %v", j.id, got, st.Cut, want)
 	}
 	pins := map[uint16]int{}

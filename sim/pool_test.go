@@ -51,7 +51,7 @@ const (
 type verdict struct {
 	message busmem.Fault       // of opSend and opAnswer
 	append  busmem.AppendFault // of opAppend
-	work    time.Duration      // of opGuest: how long the bucket takes
+	work    time.Duration      // of opGuest: how long the bucket takes; of opLog: how long the reading
 	hang    bool               // of opGuest: until its context ends
 	dying   time.Duration      // of opGuest: how long it goes on after that
 	rest    bool               // of opEntry: what is there follows at once, up to a cut

@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/pinion-mr/pinion/api"
 	"github.com/pinion-mr/pinion/buckets"
-	"github.com/pinion-mr/pinion/bus"
 	"github.com/pinion-mr/pinion/bus/busmem"
 	"github.com/pinion-mr/pinion/pmr/node"
 )
@@ -36,6 +34,11 @@ type log struct {
 var _ node.Log = log{}
 
 func (l log) Append(ctx context.Context, subject string, header map[string]string, data []byte, msgID string) (uint64, error) {
+	if entry, err := buckets.Decode(api.LogEntry{Subject: subject, Header: header, Data: data}, l.w.settings.Buckets); err == nil {
+		if own, ok := entry.(buckets.Own); ok {
+			l.w.oracle.claiming(l.who, own)
+		}
+	}
 	v, err := l.w.pool.wait(ctx, l.who, opAppend, l.w.labelEntry(subject, header, data))
 	if err != nil {
 		return 0, err
@@ -68,8 +71,18 @@ func (l log) Read(ctx context.Context, from uint64, filters []string, fn func([]
 }
 
 func (l log) ReadTo(ctx context.Context, from, to uint64, filters []string, fn func(api.LogEntry) error) error {
-	if err := l.wait(ctx, opLog, "read %d to %d %s", from, to, strings.Join(filters, " ")); err != nil {
+	v, err := l.w.pool.wait(ctx, l.who, opLog, fmt.Sprintf("read %d to %d %s", from, to, strings.Join(filters, " ")))
+	if err != nil {
 		return err
+	}
+	if v.work > 0 {
+		slow := time.NewTimer(v.work)
+		defer slow.Stop()
+		select {
+		case <-slow.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return l.Log.ReadTo(ctx, from, to, filters, fn)
 }
@@ -249,83 +262,6 @@ func (p peers) send(ctx context.Context, label string, message any) error {
 	return nil
 }
 
-// orders are the queues of move orders as a process sees them.
-type orders struct {
-	moves, takeovers *busmem.Queue
-	gated
-}
-
-var _ node.Orders = orders{}
-
-// orderWait is the silence after which an order is handed out again.
-const orderWait = 15 * time.Second
-
-func (o orders) Publish(ctx context.Context, order api.MoveOrder) error {
-	if err := o.wait(ctx, opQueue, "publish order for %s %v", order.Dst, order.Buckets); err != nil {
-		return err
-	}
-	body, err := api.Encode(api.JSON, order)
-	if err != nil {
-		return err
-	}
-	if !order.NeedsGates() {
-		return o.takeovers.Publish(ctx, body, order.ID)
-	}
-	return o.moves.Publish(ctx, body, order.ID)
-}
-
-func (o orders) Consume(ctx context.Context, fn func(context.Context, node.OrderDelivery)) error {
-	ended := make(chan error, 2)
-	for name, q := range map[string]*busmem.Queue{"move": o.moves, "takeover": o.takeovers} {
-		go func() {
-			ended <- q.Consume(ctx, func(ctx context.Context, m bus.QueueMessage) {
-				d := node.OrderDelivery{Deliveries: m.Deliveries, Delivery: delivery{m.Delivery, o.gated, name, m.Seq}}
-				if api.Decode(m.Body, &d.Order, api.Strict) == nil && o.wait(ctx, opQueue, "take %s %d", name, m.Seq) == nil {
-					fn(ctx, d)
-				}
-			})
-		}()
-	}
-	return errors.Join(<-ended, <-ended)
-}
-
-func (orders) SetParallel(context.Context, int) error { return nil }
-
-// jobQueue is the queue of durable jobs as a process sees it.
-type jobQueue struct {
-	queue *busmem.Queue
-	gated
-}
-
-var _ node.JobQueue = jobQueue{}
-
-func (q jobQueue) Publish(ctx context.Context, job api.QueuedJob, id string) error {
-	if err := q.wait(ctx, opQueue, "publish job %s", job.Job); err != nil {
-		return err
-	}
-	body, err := api.Encode(api.JSON, job)
-	if err != nil {
-		return err
-	}
-	return q.queue.Publish(ctx, body, id)
-}
-
-func (q jobQueue) Len(ctx context.Context) (int, error) {
-	if err := q.wait(ctx, opQueue, "count jobs"); err != nil {
-		return 0, err
-	}
-	return q.queue.Len(ctx)
-}
-
-func (q jobQueue) Consume(ctx context.Context, most int, fn func(context.Context, node.JobDelivery)) error {
-	return q.queue.ConsumeSome(ctx, most, func(ctx context.Context, m bus.QueueMessage) {
-		var job api.QueuedJob
-		if api.Decode(m.Body, &job, api.Strict) == nil && q.wait(ctx, opQueue, "take job %s", job.Job) == nil {
-			fn(ctx, node.JobDelivery{Job: job.Job, Message: m.Seq, Delivery: delivery{m.Delivery, q.gated, "job", m.Seq}})
-		}
-	})
-}
-
 // jobRecords is the history of jobs as a process sees it. The oracle looks at each change.
 type jobRecords struct{ kv }
 
@@ -354,38 +290,10 @@ func (k jobRecords) told(key string, value []byte, err error) {
 	}
 }
 
-type delivery struct {
-	bus.Delivery
-	gated
-	queue string
-	seq   uint64
-}
-
-func (d delivery) Ack(ctx context.Context) error {
-	if err := d.wait(ctx, opQueue, "ack %s %d", d.queue, d.seq); err != nil {
-		return err
-	}
-	return d.Delivery.Ack(ctx)
-}
-
-func (d delivery) Nak(after time.Duration) error {
-	if err := d.wait(context.Background(), opQueue, "nak %s %d", d.queue, d.seq); err != nil {
-		return err
-	}
-	return d.Delivery.Nak(after)
-}
-
-func (d delivery) Term(reason string) error {
-	if err := d.wait(context.Background(), opQueue, "term %s %d", d.queue, d.seq); err != nil {
-		return err
-	}
-	return d.Delivery.Term(reason)
-}
-
 // guarded is the folder of a storage as one of its processes sees it: a process that was killed writes no more.
 type guarded struct {
 	buckets.Store
-	who *process
+	gated
 }
 
 func (s guarded) guard(write func() error) error {
@@ -406,7 +314,10 @@ func (s guarded) Join(bs []buckets.ID) error {
 }
 
 func (s guarded) Leave(bs []buckets.ID) error {
-	return s.guard(func() error { return s.Store.Leave(bs) })
+	return s.guard(func() error {
+		s.w.oracle.leaving(s.who, bs)
+		return s.Store.Leave(bs)
+	})
 }
 func (s guarded) Reset() error { return s.guard(s.Store.Reset) }
 func (s guarded) Ingest(b buckets.ID, paths []string) error {

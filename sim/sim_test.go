@@ -5,6 +5,7 @@ import (
 	"flag"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -22,6 +23,7 @@ import (
 var (
 	firstSeed = flag.Uint64("sim.seed", 1, "first seed of TestSeeds")
 	seeds     = flag.Int("sim.seeds", 60, "how many seeds TestSeeds runs")
+	moves     = flag.Int("sim.moves", 40, "how many seeds TestMoves runs")
 	trace     = flag.Bool("sim.trace", false, "print all that happens, and the logs of the nodes")
 )
 
@@ -37,13 +39,18 @@ func TestSeeds(t *testing.T) {
 		n = min(n, 10)
 	}
 	all := &tally{reached: map[string]int{}}
-	t.Cleanup(func() { all.check(t, n) }) // after the parallel parts
+	t.Cleanup(func() { all.check(t, n, 1000, wanted) }) // after the parallel parts
+	eachSeed(t, n, func(t *testing.T, seed uint64, dir string) { all.add(runSeed(t, seed, newPlan, nil, dir)) })
+}
+
+// eachSeed calls run for n seeds, on all processors, until one fails.
+func eachSeed(t *testing.T, n int, run func(t *testing.T, seed uint64, dir string)) {
 	for part := range runtime.GOMAXPROCS(0) {
 		t.Run("part", func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			for i := part; i < n && !t.Failed(); i += runtime.GOMAXPROCS(0) {
-				all.add(runSeed(t, *firstSeed+uint64(i), dir))
+				run(t, *firstSeed+uint64(i), dir)
 			}
 		})
 	}
@@ -77,13 +84,14 @@ var wanted = []string{
 
 func endedWith(code api.Code) string { return "ended with " + string(code) }
 
-func (a *tally) check(t *testing.T, n int) {
+// check prints what n seeds have reached. From least seeds on that must be all that is wanted.
+func (a *tally) check(t *testing.T, n, least int, wanted []string) {
 	t.Logf("%d seeds from %d, %d picks, %d of them between things that look the same", n, *firstSeed, a.picks, a.ties)
 	for _, what := range slices.Sorted(maps.Keys(a.reached)) {
 		t.Logf("%6d seeds: %s", a.reached[what], what)
 	}
 	for _, what := range wanted {
-		if n >= 1000 && a.reached[what] < 3 && !t.Failed() {
+		if n >= least && a.reached[what] < 3 && !t.Failed() {
 			t.Errorf("%d seeds reached %q: the simulator must be made to reach it", a.reached[what], what)
 		}
 	}
@@ -97,10 +105,15 @@ func TestReplay(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for seed := *firstSeed; seed < *firstSeed+uint64(n); seed++ {
-		first, second := runSeed(t, seed, dir).trace.Bytes(), runSeed(t, seed, dir).trace.Bytes()
-		if !bytes.Equal(first, second) {
-			t.Fatalf("seed %d gave first\n%s\nand then\n%s", seed, around(first, second), around(second, first))
-		}
+		checkReplay(t, seed, newPlan, dir)
+		checkReplay(t, seed, planOf(kindOfSeed(seed)), dir)
+	}
+}
+
+func checkReplay(t *testing.T, seed uint64, draw func(*rand.Rand) plan, dir string) {
+	first, second := runSeed(t, seed, draw, nil, dir), runSeed(t, seed, draw, nil, dir)
+	if a, b := first.trace.Bytes(), second.trace.Bytes(); !bytes.Equal(a, b) {
+		t.Fatalf("seed %d, %s, gave first\n%s\nand then\n%s", seed, first.plan, around(a, b), around(b, a))
 	}
 }
 
@@ -113,22 +126,23 @@ func around(a, b []byte) []byte {
 	return a[max(0, at-1000):min(len(a), at+200)]
 }
 
-// runSeed runs a seed and reports what was wrong.
-func runSeed(t *testing.T, seed uint64, dir string) *world {
+// runSeed runs a seed and reports what was wrong, which is also any output that is not the one wanted.
+func runSeed(t *testing.T, seed uint64, draw func(*rand.Rand) plan, outputs map[string]string, dir string) *world {
 	var w *world
 	synctest.Test(t, func(t *testing.T) {
 		logger := quiet
 		if *trace {
 			logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 		}
-		w = newWorld(seed, dir, logger)
+		w = newWorld(seed, draw, dir, logger)
+		w.wantOutputs = outputs
 		w.live()
 	})
 	if *trace {
 		t.Logf("seed %d:\n%s", seed, w.trace.String())
 	}
 	if wrong := w.oracle.report(); len(wrong) > 0 {
-		t.Errorf("seed %d:\n%s\nall that happened: go test ./sim -run TestSeeds -sim.seed=%d -sim.seeds=1 -sim.trace", seed, strings.Join(wrong, "\n"), seed)
+		t.Errorf("seed %d, %s:\n%s\nall that happened: go test ./sim -run '%s' -sim.seed=%d -sim.seeds=1 -sim.moves=1 -sim.trace", seed, w.plan, strings.Join(wrong, "\n"), w.plan.test(), seed)
 	}
 	return w
 }
@@ -136,19 +150,30 @@ func runSeed(t *testing.T, seed uint64, dir string) *world {
 // live is a run from the first node to the last.
 func (w *world) live() {
 	w.begin()
-	w.harm()
+	if w.plan.kind == "" {
+		w.harm()
+	} else {
+		w.unrest()
+	}
 	w.heal()
 	w.end()
 }
 
 // begin starts all nodes, one after another, and waits until they serve.
 func (w *world) begin() {
-	for _, m := range w.machines {
+	for i, m := range w.machines {
+		if w.comesLate(i) {
+			continue
+		}
 		w.start(m)
 		w.settle(w.between(1, time.Millisecond), never)
 	}
 	if !w.settle(time.Minute, w.served) {
 		w.oracle.failf("the cluster does not come up")
+	}
+	if w.plan.kind != "" {
+		w.fill(api.DefaultSpace, 20)
+		return
 	}
 	for range 5 + w.rng.IntN(10) {
 		w.write()
@@ -196,6 +221,9 @@ func (w *world) heal() {
 	}
 	if !w.settle(2*time.Minute, func() bool { return w.allOver() && w.allUp() }) {
 		w.oracle.failf("some jobs have not ended, or nodes not started: %s", w.state())
+	}
+	if w.plan.kind != "" {
+		w.compare()
 	}
 	last := len(w.jobs)
 	w.settle(max(0, w.underWayTill-w.pool.now())+12*time.Second, never) // longer than a pin or a gate lives, or a router is silent

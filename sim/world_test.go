@@ -20,17 +20,20 @@ import (
 
 // plan is what a seed fixes before anything runs.
 type plan struct {
+	kind                       kindOfMoves // of TestMoves
 	storages, routers, buckets int
+	late                       int           // how many of the storages do not come at once
+	parallel                   int           // move orders that are worked on at a time
 	checkpoints                bool          // buckets are written to the checkpoint store, and the log is purged
 	chaos                      time.Duration // how long faults are made
 	jobs, moves, takeovers     int
 	loss, doubling, slowness   float64 // of messages: chances
-	trouble                    int     // one node in trouble at about so many picks
+	trouble                    int     // one node in trouble at about so many picks; 0: none
 }
 
 func newPlan(rng *rand.Rand) plan {
 	return plan{
-		storages: 2 + rng.IntN(2), routers: 2, buckets: 6 + rng.IntN(7), checkpoints: rng.IntN(4) == 0,
+		storages: 2 + rng.IntN(2), routers: 2, parallel: 1, buckets: 6 + rng.IntN(7), checkpoints: rng.IntN(4) == 0,
 		chaos: time.Duration(10+rng.IntN(15)) * time.Second, jobs: 3 + rng.IntN(5), moves: max(0, rng.IntN(16)-3), takeovers: max(0, rng.IntN(6)-2),
 		loss: chance(rng, 0.04), doubling: chance(rng, 0.06), slowness: chance(rng, 0.25), trouble: 50 + rng.IntN(200),
 	}
@@ -46,6 +49,7 @@ func chance(rng *rand.Rand, most float64) float64 {
 
 // world is one run of a seed. Its methods are called by the goroutine of the simulator, but for those that say so.
 type world struct {
+	seed     uint64
 	rng      *rand.Rand
 	plan     plan
 	settings api.Settings
@@ -65,7 +69,12 @@ type world struct {
 	written  int // batches of records
 
 	driverLog    log
-	underWayTill time.Duration // when the last late message arrives
+	driverOrders orders
+	topology     *busmem.KV        // as administrators change it
+	sent         int               // orders of the driver
+	outputs      map[string]string // of jobs, by what they compute
+	wantOutputs  map[string]string // those of the run without moves
+	underWayTill time.Duration     // when the last late message arrives
 
 	trace   bytes.Buffer
 	reached map[string]int // what the run has come to: faults, and ends of jobs
@@ -78,6 +87,7 @@ type world struct {
 	requests  map[string]string // labels by tag
 	lastAck   uint64
 	snapshots map[string]bool // jobs that hold no bucket in place
+	orders    map[string]api.MoveOrder
 }
 
 // action is something that the simulator does at a time.
@@ -86,11 +96,12 @@ type action struct {
 	do func()
 }
 
-func newWorld(seed uint64, dir string, logger *slog.Logger) *world {
+func newWorld(seed uint64, draw func(*rand.Rand) plan, dir string, logger *slog.Logger) *world {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	w := &world{
-		rng: rng, plan: newPlan(rng), dir: dir, logger: logger, mem: busmem.New(busmem.Config{MaxPayload: 1 << 20}), pool: newPool(),
+		seed: seed, rng: rng, plan: draw(rng), dir: dir, logger: logger, mem: busmem.New(busmem.Config{MaxPayload: 1 << 20}), pool: newPool(),
 		reached: map[string]int{}, peers: map[string]*process{}, aliases: map[string]string{}, requests: map[string]string{}, snapshots: map[string]bool{},
+		orders: map[string]api.MoveOrder{}, outputs: map[string]string{},
 	}
 	wanted := api.Settings{Buckets: w.plan.buckets}
 	if w.plan.checkpoints {
@@ -102,11 +113,12 @@ func newWorld(seed uint64, dir string, logger *slog.Logger) *world {
 	truth := w.mem.Connect("oracle")
 	entries, err := truth.CreateLog(context.Background(), bus.LogConfig{DuplicateWindow: time.Duration(w.settings.DuplicateMS) * time.Millisecond})
 	w.must(err)
-	w.oracle = &oracle{w: w, log: entries, pmrs: map[string]*pin{}, ended: map[string]api.JobRecord{}, table: buckets.NewTable(w.settings.Buckets)}
+	w.oracle = &oracle{w: w, log: entries, pmrs: map[string]*pin{}, ended: map[string]api.JobRecord{}, table: buckets.NewTable(w.settings.Buckets), owners: newOwners()}
 	w.client, w.driver = w.outside("client"), w.outside("driver")
 	driverLog, err := w.driver.bus.Log(context.Background())
 	w.must(err)
 	w.driverLog = log{driverLog, gated{w, w.driver}}
+	w.connectDriver(truth)
 	w.mem.SetFaults(busmem.Faults{Request: w.onSend, Reply: w.onAnswer, Append: w.onAppend})
 	for i := range w.plan.storages {
 		m := &machine{id: fmt.Sprintf("s%d", i+1)}
@@ -247,7 +259,7 @@ func (w *world) pick() bool {
 	w.ties += ties
 	w.picks++
 	o := ops[w.rng.IntN(len(ops))]
-	if w.faulty && w.rng.IntN(w.plan.trouble) == 0 {
+	if w.faulty && w.plan.trouble > 0 && w.rng.IntN(w.plan.trouble) == 0 {
 		w.trouble()
 		return true // it may have taken the op with it
 	}
