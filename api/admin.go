@@ -100,6 +100,7 @@ type MoveRequest struct {
 type MoveReply struct {
 	Orders []MoveOrder `json:"orders"`
 	There  []uint16    `json:"there,omitempty"` // buckets that the storage owns already
+	Error  *Error      `json:"error,omitempty"` // why the rest was not ordered, or perhaps not
 }
 
 // PlanReply tells what the rebalancer would do now, without doing it: subject admin.plan, request {}.
@@ -141,6 +142,7 @@ type MovesReply struct {
 	Queued  []MoveOrder    `json:"queued,omitempty"` // what the planner has ordered and no router has begun
 	Running []MoveProgress `json:"running,omitempty"`
 	Ended   []MoveProgress `json:"ended,omitempty"` // the last ones, as long as their router runs; the latest first
+	InQueue int            `json:"in_queue"`        // orders in the queues, whoever gave them: those that wait, and those that are worked on
 }
 
 // RouterMoves is what one router knows: subject router.<id>.moves, request {}.

@@ -26,11 +26,11 @@ func adminMessages() []any {
 		FiguresRequest{Buckets: []uint16{65534}, Count: true},
 		FiguresReply{Buckets: []BucketFigures{figures}},
 		MoveRequest{Buckets: []uint16{7}, To: "s2"},
-		MoveReply{Orders: []MoveOrder{order}, There: []uint16{8}},
+		MoveReply{Orders: []MoveOrder{order}, There: []uint16{8}, Error: Errorf(CodeUnavailable, "no answer")},
 		PlanReply{
 			Balanced: true, Paused: true, Orders: []MoveOrder{order}, More: 3, Shares: []ShareInfo{share}, Gone: []GoneStorage{gone}, Notes: []string{"locked"},
 		},
-		MovesReply{Planner: "r1", Paused: true, Queued: []MoveOrder{order}, Running: []MoveProgress{moved}, Ended: []MoveProgress{moved}},
+		MovesReply{Planner: "r1", Paused: true, Queued: []MoveOrder{order}, Running: []MoveProgress{moved}, Ended: []MoveProgress{moved}, InQueue: 2},
 		RouterMoves{Router: "r1", Moves: []MoveProgress{moved}, Planning: &planning},
 		Identity{Version: 1, Folder: "f1", Host: "h"},
 	}

@@ -106,7 +106,7 @@ func messages() []any {
 			OnError: "skip", MaxSkip: 7, Client: "shop", Keys: []Bytes{key}, BucketParams: []BucketParams{own},
 		},
 		GateRequest{Gate: "g1", TTLMS: 10_000, WaitMS: 500, Second: true},
-		GateReply{Gate: "g1", State: "held", Running: 2, Fence: 17},
+		GateReply{Gate: "g1", State: "held", Running: 2, Fence: 17, LongestHoldMS: 300_000},
 		GateName{Gate: "g1"},
 		Quotas{Pins: 8, Gates: 4},
 		QuotasRequest{Pins: new(8), Gates: new(4)},

@@ -96,3 +96,10 @@ const (
 	StepActivate = "activate" // they are held; the destination becomes the owner
 	StepEnded    = "ended"
 )
+
+// The outcomes of a delivery.
+const (
+	OutcomeDone    = "done"    // the log shows the destination as the owner of what still fitted
+	OutcomeDropped = "dropped" // the order is over without that
+	OutcomeAgain   = "again"   // the order is to be delivered once more
+)

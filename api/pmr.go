@@ -121,6 +121,8 @@ type GateReply struct {
 	State   string `json:"state"`   // waiting or held
 	Running int    `json:"running"` // map-reduces that hold buckets in place
 	Fence   uint64 `json:"fence"`   // the storage's present fence, if the gate is held
+	// LongestHoldMS is how long a map-reduce may hold buckets in place here: so long a gate may have to wait.
+	LongestHoldMS int64 `json:"longest_hold_ms"`
 }
 
 // GateName names a gate: subject storage.<id>.ungate, which ends it.

@@ -31,6 +31,7 @@ type QueueConfig struct {
 	Replicas      int           // default 1
 	MaxAckPending int           // messages being worked on at a time, by all consumers together; default 1
 	AckWait       time.Duration // silence after which a message is delivered again; default 30 s
+	KeepPending   bool          // a queue that exists keeps its MaxAckPending
 }
 
 // QueueMessage is one message of a work queue, as it is handed to one of its consumers.

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -26,7 +27,7 @@ type Queue struct {
 }
 
 // Queue opens a queue, and makes it first if create is true. Of a queue that exists, create sets
-// MaxAckPending and AckWait anew. It fails with UNKNOWN_CLUSTER if it does not exist.
+// AckWait anew, and MaxAckPending unless that is to be kept. It fails with UNKNOWN_CLUSTER if it does not exist.
 func (b *Bus) Queue(ctx context.Context, name string, create bool, cfg QueueConfig) (*Queue, error) {
 	q := &Queue{bus: b, name: b.stream(strings.ToUpper(name)), subject: b.prefix + name}
 	if !create {
@@ -50,14 +51,23 @@ func (b *Bus) Queue(ctx context.Context, name string, create bool, cfg QueueConf
 	if wait <= 0 {
 		wait = defaultAckWait
 	}
-	_, err = b.js.CreateOrUpdateConsumer(ctx, q.name, jetstream.ConsumerConfig{
+	consumer := jetstream.ConsumerConfig{
 		Durable:       queueConsumer,
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       wait,
 		MaxAckPending: max(cfg.MaxAckPending, 1),
 		MaxDeliver:    -1,
-	})
-	if err != nil {
+	}
+	if cfg.KeepPending {
+		there, err := q.consumer(ctx)
+		switch {
+		case err == nil:
+			consumer.MaxAckPending = there.CachedInfo().Config.MaxAckPending
+		case !errors.Is(err, jetstream.ErrConsumerNotFound):
+			return nil, b.streamError(ctx, "read the consumer of queue "+name, err)
+		}
+	}
+	if _, err = b.js.CreateOrUpdateConsumer(ctx, q.name, consumer); err != nil {
 		return nil, b.streamError(ctx, "create the consumer of queue "+name, err)
 	}
 	return q, nil

@@ -12,7 +12,7 @@ import (
 type MoverConfig struct {
 	Gate     string        // the name of its gates: no other delivery, of whatever order, has it
 	Delivery int           // how often the order was handed out, from 1
-	Patience time.Duration // how long each of its gates is waited for
+	Patience time.Duration // how long each of its gates is waited for, beyond the longest hold of its storage
 }
 
 // Times of a mover.
@@ -27,7 +27,6 @@ const (
 	receiveWait    = 2 * time.Second
 	receiveSilence = 30 * time.Second // without progress; a change of leader takes up to 15 s
 	gateSilence    = 20 * time.Second // without an answer
-	moveDeadline   = time.Hour        // of a delivery
 	againAfter     = time.Second
 
 	// maxDeliveries bounds the tries of one order; the planner makes a new one of what is left.
@@ -52,7 +51,8 @@ type (
 	Gated struct {
 		Held    bool
 		Fence   uint64
-		Running int // map-reduces that the gate waits for
+		Running int           // map-reduces that the gate waits for
+		Longest time.Duration // that a map-reduce may hold buckets there
 		Err     *api.Error
 	}
 	// Activated answers AskActivate. What it came to, only the log says.
@@ -121,7 +121,7 @@ func (s MoveStep) String() string {
 // that got the order meanwhile: what counts is in the log, and an activation counts only under the gates that it
 // names, which no two deliveries share.
 //
-//	m := pmr.NewMover(pmr.MoverConfig{Gate: "o1-7f3a", Delivery: 1, Patience: 5 * time.Minute})
+//	m := pmr.NewMover(pmr.MoverConfig{Gate: "o1-7f3a", Delivery: 1, Patience: time.Minute})
 //	effects := m.Step(0, pmr.Ordered{Order: order})         // Look
 //	effects = m.Step(1, pmr.Looked{Sight: sight})           // AskReceive
 //	effects = m.Step(2, pmr.Received{Buckets: ready})       // AskGate of the storage whose id comes first
@@ -132,19 +132,19 @@ type Mover struct {
 	cfg   MoverConfig
 	order api.MoveOrder
 	step  MoveStep
-	began time.Duration
 
 	going []uint16 // buckets that the source still owns, as last seen
 	moved bool     // the destination owns one
 	left  []string // why buckets were left out
 
 	received   []api.Received
-	progressed time.Duration // when more of them was there
+	most       int64         // that was received of them
+	progressed time.Duration // when it became more
 	asked      time.Duration // when the destination was last asked for them
 
 	gates   []gateOf      // in the order of the storages' ids; none if the order needs none
 	waiting time.Duration // since when the next of them is waited for
-	heard   time.Duration // when a storage has last answered about them
+	heard   time.Duration // when its storage has last answered
 	asking  int           // which of them was asked last
 	running int           // what the gate that is waited for has to wait for
 	failure *api.Error
@@ -154,7 +154,8 @@ type Mover struct {
 type gateOf struct {
 	storage string
 	asked   bool
-	fence   uint64 // 0 while it is not held
+	fence   uint64        // 0 while it is not held
+	longest time.Duration // that a map-reduce may hold buckets there
 	renewed time.Duration
 }
 
@@ -172,12 +173,9 @@ func (m *Mover) Step(now time.Duration, ev Event) []Effect {
 	if ev, ok := ev.(Canceled); ok {
 		return m.end(Again{Reason: ev.Err})
 	}
-	if now >= m.began+moveDeadline && m.step < MoveActivates {
-		return m.end(Dropped{api.Errorf(api.CodeTimeout, "the order takes longer than %s", moveDeadline)})
-	}
 	switch ev := ev.(type) {
 	case Ordered:
-		return m.ordered(now, ev.Order)
+		return m.ordered(ev.Order)
 	case Looked:
 		return m.looked(now, ev)
 	case Received:
@@ -192,8 +190,8 @@ func (m *Mover) Step(now time.Duration, ev Event) []Effect {
 	return nil
 }
 
-func (m *Mover) ordered(now time.Duration, o api.MoveOrder) []Effect {
-	m.began, m.order = now, o
+func (m *Mover) ordered(o api.MoveOrder) []Effect {
+	m.order = o
 	m.going = slices.Compact(slices.Sorted(slices.Values(o.Buckets)))
 	switch {
 	case o.Dst == "" || o.Dst == o.Src || len(m.going) == 0 || o.Takeover && o.Src == "":
@@ -244,9 +242,11 @@ func (m *Mover) receive(now, pause, wait time.Duration) []Effect {
 
 // gotReceived goes on when all is there. While gates are waited for, what has been received is only kept.
 func (m *Mover) gotReceived(now time.Duration, ev Received) []Effect {
-	before := m.received
 	if ev.Err == nil {
 		m.received = ev.Buckets
+	}
+	if n := amount(m.received); n > m.most { // a destination that begins anew over and over makes no progress
+		m.most, m.progressed = n, now
 	}
 	failed, ready := m.readiness()
 	switch {
@@ -264,8 +264,6 @@ func (m *Mover) gotReceived(now time.Duration, ev Received) []Effect {
 	case ev.Err == nil && ready:
 		m.step, m.waiting, m.heard = MoveGates, now, now
 		return m.nextGate(now, 0)
-	case ev.Err == nil && !slices.Equal(amounts(before), amounts(m.received)):
-		m.progressed = now
 	case now >= m.progressed+receiveSilence && ev.Err != nil:
 		return m.again(ev.Err)
 	case now >= m.progressed+receiveSilence:
@@ -291,12 +289,12 @@ func (m *Mover) readiness() (failed *api.Error, ready bool) {
 	return failed, have == len(m.going)
 }
 
-func amounts(list []api.Received) []int64 {
-	var n []int64
+// amount is how much of buckets is there: their bytes, and one for each that is ready.
+func amount(list []api.Received) (n int64) {
 	for _, b := range list {
-		n = append(n, b.Bytes)
+		n += b.Bytes
 		if b.State == api.ReceiveReady {
-			n = append(n, -1)
+			n++
 		}
 	}
 	return n
@@ -306,7 +304,15 @@ func amounts(list []api.Received) []int64 {
 // destination has received.
 func (m *Mover) nextGate(now, pause time.Duration) []Effect {
 	first, second := &m.gates[0], &m.gates[1]
+	missing := first
+	if first.fence != 0 {
+		missing = second
+	}
+	patience := missing.longest + m.cfg.Patience
 	switch {
+	case missing.fence == 0 && now >= m.waiting+patience:
+		return m.end(Dropped{api.Errorf(api.CodeBusy, "storage %s was not free for the move for %s: %d map-reduces hold its buckets", missing.storage, patience, m.running).
+			WithHint("long maps leave room for moves in mode %s", api.ModeSnapshot)})
 	case now >= m.asked+receiveRenewed:
 		return m.receive(now, pause, 0)
 	case first.fence != 0 && second.fence == 0 && now >= first.renewed+gateRenewed:
@@ -335,24 +341,19 @@ func (m *Mover) gated(now time.Duration, ev Gated) []Effect {
 	switch {
 	case lost:
 		return m.again(api.Errorf(api.CodeBusy, "the gate of %s has ended while that of the other storage was waited for", g.storage))
-	case ev.Err != nil && now >= m.heard+gateSilence:
+	case ev.Err != nil && g.fence == 0 && now >= m.heard+gateSilence:
 		return m.again(ev.Err)
 	case ev.Err != nil:
 		return m.nextGate(now, askPause)
+	case g.fence == 0: // what the other storage answers does not excuse this one
+		m.heard, m.running, g.longest = now, ev.Running, ev.Longest
 	}
-	m.heard = now
-	switch {
-	case ev.Held && g.fence == 0:
+	if ev.Held && g.fence == 0 {
 		m.waiting, m.running = now, 0
-		fallthrough
-	case ev.Held:
-		g.fence, g.renewed = ev.Fence, now
-		return m.nextGate(now, 0)
-	case now >= m.waiting+m.cfg.Patience:
-		return m.end(Dropped{api.Errorf(api.CodeBusy, "storage %s was not free for the move for %s: %d map-reduces hold its buckets", g.storage, m.cfg.Patience, ev.Running).
-			WithHint("long maps leave room for moves in mode %s", api.ModeSnapshot)})
 	}
-	m.running = ev.Running
+	if ev.Held {
+		g.fence, g.renewed = ev.Fence, now
+	}
 	return m.nextGate(now, 0)
 }
 

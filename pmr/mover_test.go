@@ -64,8 +64,8 @@ func (s *moverScript) event(c command) pmr.Event {
 		return pmr.Received{Err: parseError(c.rest(0))}
 	case "held": // held FENCE
 		return pmr.Gated{Held: true, Fence: uint64(c.number(0))}
-	case "waits": // waits RUNNING
-		return pmr.Gated{Running: c.number(0)}
+	case "waits": // waits RUNNING [longest=0s]
+		return pmr.Gated{Running: c.number(0), Longest: c.duration("longest", 0)}
 	case "gate-failed":
 		return pmr.Gated{Err: parseError(c.rest(0))}
 	case "activated": // activated [CODE message]
@@ -142,6 +142,29 @@ func showTimes(pause, wait time.Duration) string {
 		s += fmt.Sprintf(" wait=%v", wait)
 	}
 	return s
+}
+
+// A destination that receives slowly but surely is waited for, however long that takes.
+func TestAMoverWaitsForASlowDestination(t *testing.T) {
+	m := pmr.NewMover(pmr.MoverConfig{Gate: "g", Delivery: 1, Patience: time.Minute})
+	m.Step(0, pmr.Ordered{Order: api.MoveOrder{ID: "m1", Src: "s1", Dst: "s2", Buckets: []uint16{0}}})
+	table := buckets.NewTable(8)
+	if _, err := table.Own(5, buckets.Own{Bucket: 0, Owner: "s1"}); err != nil {
+		t.Fatal(err)
+	}
+	m.Step(0, pmr.Looked{Sight: pmr.Sight{Table: table.View(), Alive: []string{"s1", "s2"}}})
+	now := time.Duration(0)
+	for bytes := int64(1); now < 5*time.Hour; bytes++ {
+		now += 20 * time.Second
+		m.Step(now, pmr.Received{Buckets: []api.Received{{Bucket: 0, State: api.ReceiveLoading, Bytes: bytes}}})
+		if step, _ := m.State(); step != pmr.MoveReceives {
+			t.Fatalf("after %v the mover is at %v", now, step)
+		}
+	}
+	effects := m.Step(now+time.Second, pmr.Received{Buckets: []api.Received{{Bucket: 0, State: api.ReceiveReady, Bytes: 10_000}}})
+	if shown := showEffects(effects); !strings.HasPrefix(shown, "AskGate s1") {
+		t.Errorf("when all is there: %s", shown)
+	}
 }
 
 // However answers come, and come late, a mover ends: it asks for one thing at a time, gives up every gate that it

@@ -55,7 +55,7 @@ func (m *Mover) unfit(s Sight) *api.Error {
 	o := m.order
 	switch srcLives := slices.Contains(s.Alive, o.Src); {
 	case !slices.Contains(s.Alive, o.Dst):
-		return api.Errorf(api.CodeUnavailable, "storage %s is not there", o.Dst)
+		return api.Errorf(api.CodeUnavailable, "storage %s is not there", o.Dst).WithHint("start it again, or order the move to another")
 	case o.Takeover && srcLives:
 		return api.Errorf(api.CodeBusy, "storage %s is back", o.Src)
 	case !o.NeedsGates():
@@ -65,7 +65,7 @@ func (m *Mover) unfit(s Sight) *api.Error {
 	}
 	for _, storage := range []string{o.Src, o.Dst} {
 		if slices.Contains(s.LockedStorages, storage) {
-			return api.Errorf(api.CodeBusy, "storage %s is locked", storage)
+			return api.Errorf(api.CodeBusy, "storage %s is locked", storage).WithHint("engine unlock storage %s", storage)
 		}
 	}
 	return nil

@@ -50,6 +50,9 @@ func (b *Bus) Queue(ctx context.Context, name string, create bool, cfg bus.Queue
 	}
 	defer b.cluster.mu.Unlock()
 	d := b.cluster.queues[name]
+	if d != nil && cfg.KeepPending {
+		cfg.MaxAckPending = d.config.MaxAckPending
+	}
 	if d == nil {
 		if !create {
 			return nil, b.unknownCluster("queue " + name)

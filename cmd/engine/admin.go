@@ -19,6 +19,7 @@ import (
 // Times of the commands of administration.
 const (
 	adminWithin = 15 * time.Second // for one answer
+	countWithin = 2 * time.Minute  // for one that has records counted
 	adminPoll   = 300 * time.Millisecond
 )
 
@@ -73,7 +74,12 @@ func (s *session) waiting(cmd *cobra.Command, fn func(ctx context.Context, a *ad
 
 // ask sends a request to any router.
 func (a *admin) ask(ctx context.Context, subject string, in, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, adminWithin)
+	return a.askFor(ctx, adminWithin, subject, in, out)
+}
+
+// askFor is ask for an answer that may take another time.
+func (a *admin) askFor(ctx context.Context, within time.Duration, subject string, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	return a.bus.Request(ctx, "admin."+subject, in, out)
 }

@@ -52,13 +52,16 @@ const mostNamed = 256
 // buckets asks until all are told.
 func (a *admin) buckets(ctx context.Context, req api.BucketsRequest) ([]api.BucketInfo, error) {
 	all := []api.BucketInfo{}
-	named := req.Buckets
+	named, within := req.Buckets, adminWithin
+	if req.Count {
+		within = countWithin
+	}
 	for {
 		if req.Buckets = named; len(named) > mostNamed {
 			req.Buckets = named[:mostNamed]
 		}
 		var reply api.BucketsReply
-		if err := a.bus.Request(ctx, "admin.buckets", req, &reply); err != nil {
+		if err := a.askFor(ctx, within, "buckets", req, &reply); err != nil {
 			return nil, err
 		}
 		all = append(all, reply.Buckets...)

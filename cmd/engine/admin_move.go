@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -41,6 +42,7 @@ type moveResult struct {
 	There  []uint16          `json:"there,omitempty"` // were there already
 	Moved  []uint16          `json:"moved,omitempty"`
 	Stayed map[uint16]string `json:"stayed,omitempty"` // with the reason
+	Error  *api.Error        `json:"error,omitempty"`  // why the rest was not ordered
 }
 
 func (a *admin) move(ctx context.Context, list []uint16, to string) error {
@@ -51,31 +53,49 @@ func (a *admin) move(ctx context.Context, list []uint16, to string) error {
 	for _, o := range reply.Orders {
 		a.tell("ordered: %s from %s to %s", ranges(o.Buckets), o.Src, o.Dst)
 	}
-	result := moveResult{To: to, Orders: reply.Orders, There: reply.There}
+	result := moveResult{To: to, Orders: reply.Orders, There: reply.There, Error: reply.Error}
 	if a.detach || len(reply.Orders) == 0 {
 		if len(reply.Orders) == 0 {
 			a.say("%s is there already: %s", to, ranges(reply.There))
 		}
-		return a.print(result, func() error { return nil })
+		return cmp.Or(a.print(result, func() error { return nil }), result.failure())
 	}
-	ended := map[string]api.MoveProgress{}
-	if err := a.wait(ctx, func(ctx context.Context) (bool, error) { return a.awaitOrders(ctx, reply.Orders, ended) }); err != nil {
+	w := awaited{orders: reply.Orders, ended: map[string]api.MoveProgress{}, missing: map[string]bool{}}
+	if err := a.wait(ctx, func(ctx context.Context) (bool, error) { return a.awaitOrders(ctx, w) }); err != nil {
 		return err
 	}
-	if err := a.conclude(ctx, &result, ended); err != nil {
+	if err := a.conclude(ctx, &result, w.ended); err != nil {
 		return err
 	}
-	if err := a.print(result, func() error { return a.printMoved(result) }); err != nil {
-		return err
+	return cmp.Or(a.print(result, func() error { return a.printMoved(result) }), result.failure())
+}
+
+// failure is why not all that was asked for was done.
+func (r moveResult) failure() error {
+	if r.Error != nil {
+		return r.Error
 	}
-	if n := len(result.Stayed); n > 0 {
-		return fmt.Errorf("%d of %d buckets did not move", n, n+len(result.Moved))
+	if n := len(r.Stayed); n > 0 {
+		return api.Errorf(api.CodeBusy, "%d of %d buckets did not move", n, n+len(r.Moved)).
+			WithHint("the reasons are above; `engine buckets` shows where each is, and the same command moves those that stayed")
 	}
 	return nil
 }
 
-// awaitOrders looks how far orders are. An order that no router tells of has ended if the table shows it.
-func (a *admin) awaitOrders(ctx context.Context, orders []api.MoveOrder, ended map[string]api.MoveProgress) (done bool, err error) {
+// awaited are orders whose outcomes are waited for.
+type awaited struct {
+	orders  []api.MoveOrder
+	ended   map[string]api.MoveProgress
+	missing map[string]bool // were nowhere at the last look
+}
+
+// unknown is the reason of an order that was in a queue once, is there no more, and has not moved its buckets.
+const unknown = "its outcome is not known: look at `engine buckets`"
+
+// awaitOrders looks how far orders are. An order that no router tells of has ended if the table shows it, or if the
+// queues have been empty twice: it may have begun and ended between the questions of one look.
+func (a *admin) awaitOrders(ctx context.Context, w awaited) (done bool, err error) {
+	orders, ended := w.orders, w.ended
 	moves, err := a.moves(ctx)
 	if err != nil {
 		return false, err
@@ -108,10 +128,14 @@ func (a *admin) awaitOrders(ctx context.Context, orders []api.MoveOrder, ended m
 		if _, ok := ended[o.ID]; ok {
 			continue
 		}
-		if slices.ContainsFunc(o.Buckets, func(b uint16) bool { return owners[b] != o.Dst }) {
-			done = false
-		} else {
+		missing := underWay(moves) == 0
+		switch {
+		case !slices.ContainsFunc(o.Buckets, func(b uint16) bool { return owners[b] != o.Dst }):
 			ended[o.ID] = api.MoveProgress{Order: o}
+		case missing && w.missing[o.ID]:
+			ended[o.ID] = api.MoveProgress{Order: o, Reason: unknown}
+		default:
+			w.missing[o.ID], done = missing, false
 		}
 	}
 	return done, nil

@@ -117,7 +117,7 @@ func (a *admin) printMoves(m api.MovesReply) error {
 	default:
 		fmt.Fprintf(w, "router %s plans\n", m.Planner)
 	}
-	fmt.Fprintf(w, "under way: %d, ordered and not begun: %d\n", len(m.Running), len(m.Queued))
+	fmt.Fprintf(w, "under way: %d, ordered and not begun: %d\n", len(m.Running), max(len(m.Queued), m.InQueue-len(running(m))))
 	for _, p := range m.Running {
 		fmt.Fprintf(w, "  %s, for %s; %s\n", progressLine(p), age(p.AgeMS), p.Order.Reason)
 	}
@@ -161,7 +161,7 @@ func (s *session) pauseCommand() *cobra.Command {
 			if moves, err = a.moves(ctx); err != nil {
 				return false, err
 			}
-			under := len(moves.Queued) + len(moves.Running)
+			under := underWay(moves)
 			if under > 0 {
 				a.tell("still under way: %d%s", under, first(moves.Running))
 			}
@@ -170,7 +170,7 @@ func (s *session) pauseCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		a.say("the rebalancer is paused; under way: %d", len(moves.Queued)+len(moves.Running))
+		a.say("the rebalancer is paused; under way: %d", underWay(moves))
 		return a.print(after, func() error { return nil })
 	})
 }

@@ -76,13 +76,29 @@ func (a *admin) rebalanced(ctx context.Context, t api.Topology) error {
 		if err != nil {
 			return false, err
 		}
-		under := len(moves.Queued) + len(moves.Running)
+		under := underWay(moves)
 		if plan.Balanced && under == 0 {
 			return true, nil
 		}
 		a.tell("moves to be ordered: %d, under way: %d%s", len(plan.Orders)+plan.More, under, first(moves.Running))
 		return plan.Paused && under == 0, nil // somebody has paused it meanwhile
 	})
+}
+
+// underWay is how many orders there are without an outcome. Of those that wait in a queue the planner may not know.
+func underWay(moves api.MovesReply) int {
+	return max(len(moves.Queued)+len(moves.Running), moves.InQueue)
+}
+
+// running are the orders that routers work on, each once.
+func running(moves api.MovesReply) []api.MoveOrder {
+	var list []api.MoveOrder
+	for _, m := range moves.Running {
+		if !slices.ContainsFunc(list, func(o api.MoveOrder) bool { return o.ID == m.Order.ID }) {
+			list = append(list, m.Order)
+		}
+	}
+	return list
 }
 
 // first is the progress of the move that runs for longest.
@@ -126,23 +142,21 @@ func (a *admin) drain(ctx context.Context, storage string) error {
 	var result drainResult
 	stuck := ""
 	look := func(ctx context.Context) (bool, error) {
+		moves, err := a.moves(ctx) // before the plan, which then shows what they have changed
+		if err != nil {
+			return false, err
+		}
 		plan, err := a.plan(ctx)
 		if err != nil {
 			return false, err
 		}
-		moves, err := a.moves(ctx)
-		if err != nil {
-			return false, err
-		}
 		result = drainResult{Storage: storage, Owned: owns(plan, storage)}
-		concerned := slices.DeleteFunc(slices.Concat(moves.Queued, ordersOf(moves.Running)), func(o api.MoveOrder) bool {
-			return o.Src != storage && o.Dst != storage
-		})
-		if result.Drained = result.Owned == 0 && len(concerned) == 0; result.Drained {
+		under := mayConcern(moves, storage)
+		if result.Drained = result.Owned == 0 && under == 0; result.Drained {
 			return true, nil
 		}
-		a.tell("storage %s owns %d buckets still%s", storage, result.Owned, first(moves.Running))
-		stuck = cannotDrain(plan, storage, len(concerned))
+		a.tell("storage %s owns %d buckets still; orders in the queues: %d%s", storage, result.Owned, moves.InQueue, first(moves.Running))
+		stuck = cannotDrain(plan, storage, under)
 		return stuck != "" || a.detach, nil
 	}
 	if err := a.wait(ctx, look); err != nil {
@@ -160,6 +174,19 @@ func (a *admin) drain(ctx context.Context, storage string) error {
 	return err
 }
 
+// mayConcern is how many orders there are that may give to a storage or take from it: those known to, and all that
+// wait in the queues, since of these nobody knows.
+func mayConcern(moves api.MovesReply, storage string) int {
+	known := running(moves)
+	n := max(moves.InQueue-len(known), 0)
+	for _, o := range slices.Concat(known, moves.Queued) {
+		if o.Src == storage || o.Dst == storage {
+			n++
+		}
+	}
+	return n
+}
+
 // owns is how many buckets a storage has, whether it is there or not.
 func owns(plan api.PlanReply, storage string) int {
 	for _, s := range plan.Shares {
@@ -173,14 +200,6 @@ func owns(plan api.PlanReply, storage string) int {
 		}
 	}
 	return 0
-}
-
-func ordersOf(running []api.MoveProgress) []api.MoveOrder {
-	var list []api.MoveOrder
-	for _, m := range running {
-		list = append(list, m.Order)
-	}
-	return list
 }
 
 // cannotDrain says why a storage keeps what it has, once nothing is under way; empty if it does not keep it.

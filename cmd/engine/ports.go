@@ -105,7 +105,7 @@ func (cl *cluster) open(ctx context.Context, create bool, limits plugins.Limits)
 	if err != nil {
 		return err
 	}
-	queues, err := openOrders(ctx, b, create, replicas)
+	queues, err := openOrders(ctx, b, create, replicas, cl.ports.Logger)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (cl *cluster) openJobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cl.ports.Jobs, cl.ports.Claims, cl.ports.JobQueue, cl.ports.Results = records, claims, jobQueue{queue}, results
+	cl.ports.Jobs, cl.ports.Claims, cl.ports.JobQueue, cl.ports.Results = records, claims, jobQueue{queue, cl.ports.Logger}, results
 	return nil
 }
 
@@ -155,17 +155,21 @@ func openLog(ctx context.Context, b *bus.Bus, s api.Settings, create bool) (*bus
 // orders are the work queues of move orders.
 type orders struct {
 	bus              *bus.Bus
+	log              *slog.Logger
 	replicas         int
 	moves, takeovers *bus.Queue
 }
 
-func openOrders(ctx context.Context, b *bus.Bus, create bool, replicas int) (orders, error) {
-	o := orders{bus: b, replicas: replicas}
+// openOrders opens them. How many moves are worked on at a time stays as it was set.
+func openOrders(ctx context.Context, b *bus.Bus, create bool, replicas int, log *slog.Logger) (orders, error) {
+	o := orders{bus: b, log: log, replicas: replicas}
 	var err error
 	if o.takeovers, err = b.Queue(ctx, queueTakeover, create, o.config(takeoversAtOnce)); err != nil {
 		return o, err
 	}
-	o.moves, err = b.Queue(ctx, queueRebalance, create, o.config(node.DefaultParallelMoves))
+	cfg := o.config(node.DefaultParallelMoves)
+	cfg.KeepPending = true
+	o.moves, err = b.Queue(ctx, queueRebalance, create, cfg)
 	return o, err
 }
 
@@ -201,8 +205,8 @@ func (o orders) Len(ctx context.Context) (int, error) {
 func (o orders) Consume(ctx context.Context, fn func(context.Context, node.OrderDelivery)) error {
 	work := func(ctx context.Context, m bus.QueueMessage) {
 		d := node.OrderDelivery{Deliveries: m.Deliveries, Delivery: m.Delivery}
-		if err := api.Decode(m.Body, &d.Order, api.Strict); err != nil {
-			_ = m.Term(fmt.Sprintf("not a move order: %v", err)) // it comes again and is refused again
+		if err := api.Decode(m.Body, &d.Order, api.Lenient); err != nil { // a newer router may say more
+			refuse(o.log, m, "move order", err)
 			return
 		}
 		fn(ctx, d)
@@ -219,7 +223,10 @@ func (o orders) Consume(ctx context.Context, fn func(context.Context, node.Order
 }
 
 // jobQueue is the work queue of durable jobs.
-type jobQueue struct{ queue *bus.Queue }
+type jobQueue struct {
+	queue *bus.Queue
+	log   *slog.Logger
+}
 
 func (q jobQueue) Publish(ctx context.Context, job api.QueuedJob, id string) error {
 	body, err := api.Encode(api.JSON, job)
@@ -234,10 +241,18 @@ func (q jobQueue) Len(ctx context.Context) (int, error) { return q.queue.Len(ctx
 func (q jobQueue) Consume(ctx context.Context, most int, fn func(context.Context, node.JobDelivery)) error {
 	return q.queue.ConsumeSome(ctx, most, func(ctx context.Context, m bus.QueueMessage) {
 		var job api.QueuedJob
-		if err := api.Decode(m.Body, &job, api.Strict); err != nil {
-			_ = m.Term(fmt.Sprintf("not a job: %v", err)) // it comes again and is refused again
+		if err := api.Decode(m.Body, &job, api.Lenient); err != nil {
+			refuse(q.log, m, "job", err)
 			return
 		}
 		fn(ctx, node.JobDelivery{Job: job.Job, Message: m.Seq, Delivery: m.Delivery})
 	})
+}
+
+// refuse takes a message off its queue that cannot be read. It would come again, and be refused again.
+func refuse(log *slog.Logger, m bus.QueueMessage, what string, reason error) {
+	log.Warn("a queued message cannot be read: it is thrown away", "wanted", what, "message", m.Seq, "text", fmt.Sprintf("%.200q", m.Body), "reason", reason)
+	if err := m.Term(fmt.Sprintf("no %s: %v", what, reason)); err != nil {
+		log.Warn("cannot throw a queued message away; it comes again", "message", m.Seq, "reason", err)
+	}
 }

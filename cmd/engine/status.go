@@ -108,7 +108,7 @@ func printTopology(w io.Writer, st api.ClusterStatus) {
 	if st.Topology.Paused {
 		fmt.Fprintln(w, "the rebalancer is paused: engine rebalance resume")
 	}
-	if n := len(st.Moves.Running) + len(st.Moves.Queued); n > 0 {
+	if n := underWay(st.Moves); n > 0 {
 		fmt.Fprintf(w, "moves under way: %d%s\n", n, first(st.Moves.Running))
 	}
 }

@@ -51,7 +51,7 @@ func (r *Router) checkChange(ctx context.Context, t api.Topology, req api.Topolo
 	}
 	known := slices.Concat(s.view.Storages(), slices.Sorted(maps.Keys(t.Weights)), t.LockedStorages)
 	for _, id := range storages {
-		if err := s.storage(id); err != nil && !slices.Contains(known, id) {
+		if err := s.checkStorage(id); err != nil && !slices.Contains(known, id) {
 			return err
 		}
 	}
@@ -78,7 +78,7 @@ func change(t *api.Topology, req api.TopologyRequest) error {
 			return err
 		}
 	}
-	return nil
+	return checkQuotas(quotas(*t))
 }
 
 // bucketsPerAnswer is how many buckets are told at a time: few enough for a message, and for their owners to count
@@ -149,7 +149,7 @@ func (s sight) bucketState(owner buckets.Owner, f api.BucketFigures, silent bool
 		return api.BucketLoading, to
 	case !moves:
 		return api.BucketOwned, ""
-	case m.Step == stepGates || m.Step == stepActivate:
+	case m.Step == api.StepGates || m.Step == api.StepActivate:
 		return api.BucketMoving, to
 	}
 	return api.BucketReceiving, to

@@ -52,8 +52,11 @@ func (r *Router) ClusterMoves(ctx context.Context, _ api.Empty) (api.MovesReply,
 	if err != nil {
 		return api.MovesReply{}, err
 	}
-	topology, _, err := loadTopology(ctx, r.ports.State)
 	reply := movesReply(known)
+	if reply.InQueue, err = r.ports.Orders.Len(ctx); err != nil {
+		return api.MovesReply{}, err
+	}
+	topology, _, err := loadTopology(ctx, r.ports.State)
 	reply.Paused = topology.Paused
 	return reply, err
 }
@@ -69,7 +72,7 @@ func movesReply(known []api.RouterMoves) api.MovesReply {
 			} else {
 				reply.Ended = append(reply.Ended, m)
 			}
-			begun[m.Order.ID] = begun[m.Order.ID] || m.Outcome != outcomeAgain
+			begun[m.Order.ID] = begun[m.Order.ID] || m.Outcome != api.OutcomeAgain
 		}
 	}
 	for _, k := range known {
@@ -176,23 +179,43 @@ func (r *Router) Move(ctx context.Context, req api.MoveRequest) (api.MoveReply, 
 	if err != nil {
 		return api.MoveReply{}, err
 	}
-	for _, o := range reply.Orders {
+	for i, o := range reply.Orders {
 		r.logger.Info("ordering a move by hand", "order", o.ID, "from", o.Src, "to", o.Dst, "buckets", buckets.Ranges(bucketIDs(o.Buckets)))
 		if err := r.ports.Orders.Publish(ctx, o); err != nil {
-			return api.MoveReply{}, err
+			if i == 0 {
+				return api.MoveReply{}, err
+			}
+			reply.Error = notOrdered(reply.Orders[i:], err)
+			reply.Orders = reply.Orders[:i]
+			break
 		}
 	}
 	return reply, nil
+}
+
+// notOrdered says which buckets were not ordered once others were. Of the first of these orders it may be unknown.
+func notOrdered(rest []api.MoveOrder, cause error) *api.Error {
+	var list []uint16
+	for _, o := range rest {
+		list = append(list, o.Buckets...)
+	}
+	return api.Errorf(api.CodeOf(cause), "%s cannot be ordered: %v", buckets.Ranges(bucketIDs(list)), cause).
+		WithHint("the others are under way; order these again: those that are there by then stay there")
 }
 
 // ordersByHand makes the orders of a request, or says why that cannot be.
 func (r *Router) ordersByHand(s sight, req api.MoveRequest) (api.MoveReply, error) {
 	reply := api.MoveReply{Orders: []api.MoveOrder{}}
 	if len(req.Buckets) == 0 || len(req.Buckets) > mostMovedByHand {
-		return reply, api.Errorf(api.CodeBadRequest, "%d buckets are to be moved; it must be 1 to %d", len(req.Buckets), mostMovedByHand)
+		return reply, api.Errorf(api.CodeBadRequest, "%d buckets are to be moved; it must be 1 to %d", len(req.Buckets), mostMovedByHand).
+			WithHint("name at least one, and order more than %d in several requests", mostMovedByHand)
 	}
-	if err := s.storage(req.To); err != nil {
+	if err := s.checkStorage(req.To); err != nil {
 		return reply, err
+	}
+	if s.weight(req.To) == 0 {
+		return reply, api.Errorf(api.CodeBadRequest, "storage %s has weight 0: it is to own no buckets", req.To).
+			WithHint("give it a weight first: engine weight %s 1", req.To)
 	}
 	if slices.Contains(s.topology.LockedStorages, req.To) {
 		return reply, api.Errorf(api.CodeBadRequest, "storage %s is locked: it takes no buckets", req.To).WithHint("engine unlock storage %s", req.To)
@@ -241,8 +264,8 @@ func noSuchBucket(b uint16, n int) error {
 	return api.Errorf(api.CodeBadRequest, "there is no bucket %d: the cluster has 0 to %d", b, n-1).WithHint("engine buckets")
 }
 
-// storage says that there is none of that name, and suggests another.
-func (s sight) storage(id string) error {
+// checkStorage refuses the name of a storage that there is not, and suggests another.
+func (s sight) checkStorage(id string) error {
 	if s.has(id) {
 		return nil
 	}

@@ -34,7 +34,7 @@ func tunables() []tunable {
 		{
 			"gate_quota", "moves granted on a storage in a row while jobs wait, 0 to 10000",
 			func(t api.Topology) string { return strconv.Itoa(quotas(t).Gates) },
-			func(t *api.Topology, v string) error { return setQuota(&t.GateQuota, t, v) },
+			func(t *api.Topology, v string) error { return setQuota(&t.GateQuota, v) },
 		},
 		{
 			"move_bandwidth", "bytes per second that a storage receives for moves, such as 50MiB; 0 is unlimited",
@@ -53,7 +53,7 @@ func tunables() []tunable {
 		{
 			"pin_quota", "pins of jobs granted on a storage in a row while a move waits, 0 to 10000",
 			func(t api.Topology) string { return strconv.Itoa(quotas(t).Pins) },
-			func(t *api.Topology, v string) error { return setQuota(&t.PinQuota, t, v) },
+			func(t *api.Topology, v string) error { return setQuota(&t.PinQuota, v) },
 		},
 		{
 			"takeover_grace", "time without its member entry after which a storage's buckets go to others, 1s to 168h; with a NATS cluster keep it above 15s",
@@ -77,7 +77,7 @@ func settingsOf(t api.Topology) []api.Setting {
 	return list
 }
 
-// setTunable changes one.
+// setTunable changes one. Whether the quotas fit each other is for the caller to check, once all are set.
 func setTunable(t *api.Topology, name, value string) error {
 	var names []string
 	for _, s := range tunables() {
@@ -87,7 +87,7 @@ func setTunable(t *api.Topology, name, value string) error {
 		if err := s.set(t, strings.TrimSpace(value)); err != nil {
 			return api.Errorf(api.CodeBadRequest, "%s cannot be %.40q: %v", name, value, err).WithHint("%s", s.about)
 		}
-		return checkQuotas(quotas(*t))
+		return nil
 	}
 	err := api.Errorf(api.CodeBadRequest, "there is no setting %.80q", name)
 	if near := api.Nearest(name, names); near != "" {
@@ -108,7 +108,7 @@ func number(text string, low, high int) (int, error) {
 	return n, nil
 }
 
-func setQuota(quota **int, t *api.Topology, text string) error {
+func setQuota(quota **int, text string) error {
 	*quota = nil
 	if text == "" {
 		return nil
@@ -118,9 +118,6 @@ func setQuota(quota **int, t *api.Topology, text string) error {
 		return err
 	}
 	*quota = &n
-	if q := quotas(*t); q.Pins+q.Gates == 0 {
-		return fmt.Errorf("the other quota is 0, too, and each side would wait for the other")
-	}
 	return nil
 }
 
@@ -175,7 +172,8 @@ func setBandwidth(t *api.Topology, text string) error {
 // setWeight gives a storage a weight.
 func setWeight(t *api.Topology, storage string, w float64) error {
 	if math.IsNaN(w) || w < 0 || w > mostWeight {
-		return api.Errorf(api.CodeBadRequest, "the weight of storage %s cannot be %v; it must be 0 to %g", storage, w, mostWeight)
+		return api.Errorf(api.CodeBadRequest, "the weight of storage %s cannot be %v; it must be 0 to %g", storage, w, mostWeight).
+			WithHint("weights count relative to each other: 1 is usual, 2 takes twice as many buckets, 0 none")
 	}
 	if t.Weights == nil {
 		t.Weights = map[string]float64{}

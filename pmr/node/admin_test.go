@@ -87,14 +87,18 @@ func TestMovesByHandThatCannotBe(t *testing.T) {
 			{"s2", one[:1], api.CodeBadRequest, []string{"is locked", "engine unlock bucket"}},
 			{"s3", one[1:2], api.CodeBadRequest, []string{"storage s3 is locked", "engine unlock storage s3"}},
 			{"s1", c.of("s3"), api.CodeBadRequest, []string{"on storage s3, which is locked"}},
+			{"s2", make([]uint16, 4097), api.CodeBadRequest, []string{"4097 buckets", "in several requests"}},
 		} {
 			_, err := c.order(tc.to, tc.buckets...)
 			refused(t, err, tc.code, tc.words...)
 		}
+		c.topology(api.TopologyRequest{Weights: map[string]float64{"s2": 0}})
+		_, err := c.order("s2", one[1])
+		refused(t, err, api.CodeBadRequest, "storage s2 has weight 0", "engine weight s2 1")
 		c.crash("s2")
 		c.nodes["s2"].ended <- nil
 		c.await("s2 is gone", func() bool { return len(c.status().Gone) == 1 })
-		_, err := c.order("s2", one[1])
+		_, err = c.order("s2", one[1])
 		refused(t, err, api.CodeUnavailable, "storage s2 is not there")
 		_, err = c.order("s1", two[0])
 		refused(t, err, api.CodeUnavailable, "which owns bucket", "takeover")
@@ -114,11 +118,11 @@ func TestTopologyIsChangedAsAWholeOrNotAtAll(t *testing.T) {
 		}{
 			{api.TopologyRequest{LockBuckets: []uint16{24}}, api.CodeBadRequest, []string{"no bucket 24"}},
 			{api.TopologyRequest{LockStorages: []string{"s11"}}, api.CodeNotFound, []string{"did you mean s1?"}},
-			{api.TopologyRequest{Weights: map[string]float64{"s1": -1}}, api.CodeBadRequest, []string{"weight of storage s1"}},
+			{api.TopologyRequest{Weights: map[string]float64{"s1": -1}}, api.CodeBadRequest, []string{"weight of storage s1", "relative to each other"}},
 			{api.TopologyRequest{Set: map[string]string{"pin_quote": "3"}}, api.CodeBadRequest, []string{"did you mean pin_quota?"}},
 			{api.TopologyRequest{Set: map[string]string{"nonsense": "3"}}, api.CodeBadRequest, []string{"gate_quota, move_bandwidth"}},
 			{api.TopologyRequest{Set: map[string]string{"parallel_moves": "0"}}, api.CodeBadRequest, []string{"parallel_moves cannot be \"0\"", "1 to 64"}},
-			{api.TopologyRequest{Set: map[string]string{"pin_quota": "0", "gate_quota": "0"}}, api.CodeBadRequest, []string{"the other quota is 0"}},
+			{api.TopologyRequest{Set: map[string]string{"pin_quota": "0", "gate_quota": "0"}}, api.CodeBadRequest, []string{"may not both be 0"}},
 			{api.TopologyRequest{Set: map[string]string{"threshold": "NaN"}}, api.CodeBadRequest, []string{"a number from 0 to 1000"}},
 			{api.TopologyRequest{Set: map[string]string{"takeover_grace": "20"}}, api.CodeBadRequest, []string{"a time such as 20s"}},
 			{api.TopologyRequest{Set: map[string]string{"move_bandwidth": "99999999999GiB"}}, api.CodeBadRequest, []string{"a size such as 50MiB"}},
@@ -164,6 +168,10 @@ func TestSettings(t *testing.T) {
 		if q != (api.Quotas{Pins: 0, Gates: 7}) {
 			t.Errorf("the quotas are %+v", q)
 		}
+		// The quotas fit each other once both are set, whatever the order of their names.
+		settings(api.TopologyRequest{Set: map[string]string{"gate_quota": "0", "pin_quota": "5"}})
+		settings(api.TopologyRequest{Set: map[string]string{"gate_quota": "5", "pin_quota": "0"}})
+		settings(api.TopologyRequest{Set: map[string]string{"gate_quota": "0", "pin_quota": "5"}})
 		back := map[string]string{}
 		for name := range values {
 			back[name] = ""

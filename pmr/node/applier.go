@@ -83,6 +83,13 @@ func NewApplier(settings api.Settings, self string, store buckets.Store, ports P
 	}
 }
 
+// isLoaded reports whether the table is that of the log, and not still to be loaded.
+func (a *Applier) isLoaded() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.loaded
+}
+
 // Run applies the log until ctx ends. Failures are logged and tried again, from what the store holds. It
 // fails if the store cannot be written any more, as on a full disk.
 func (a *Applier) Run(ctx context.Context) error {

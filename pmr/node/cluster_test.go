@@ -490,6 +490,15 @@ func (o memOrders) Publish(ctx context.Context, order api.MoveOrder) error {
 	return o.moves.Publish(ctx, body, order.ID)
 }
 
+func (o memOrders) Len(ctx context.Context) (int, error) {
+	moves, err := o.moves.Len(ctx)
+	if err != nil {
+		return 0, err
+	}
+	takeovers, err := o.takeovers.Len(ctx)
+	return moves + takeovers, err
+}
+
 func (o memOrders) Consume(ctx context.Context, fn func(context.Context, node.OrderDelivery)) error {
 	work := func(ctx context.Context, m bus.QueueMessage) {
 		d := node.OrderDelivery{Deliveries: m.Deliveries, Delivery: m.Delivery}

@@ -50,11 +50,7 @@ func (r *Router) runClaimed(ctx context.Context, req api.JobRequest) (api.JobRep
 		return api.JobReply{}, err
 	}
 	if j != mine { // another request has begun it, and claims the id
-		reply, err := r.await(ctx, j, wait, 0, req.MaxBytes)
-		if j.withdrawn.Load() {
-			return r.runClaimed(ctx, req)
-		}
-		return reply, err
+		return r.joinHere(ctx, j, req)
 	}
 	take, reply, err := r.claimID(ctx, mine, wait)
 	if take == 0 || err != nil {

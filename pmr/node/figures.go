@@ -21,10 +21,14 @@ const (
 // counts are what a storage has counted in its buckets. Counting reads a bucket, so it is not done again for one that
 // has not changed.
 type counts struct {
-	counting sync.Mutex // one request at a time counts
+	counting chan struct{} // the place of the one request that counts; of size 1
 
 	mu sync.Mutex
 	of map[buckets.ID]counted
+}
+
+func newCounts() counts {
+	return counts{counting: make(chan struct{}, 1), of: map[buckets.ID]counted{}}
 }
 
 // counted is what a bucket held at a position. It holds as long as generation and last are those of the bucket.
@@ -53,6 +57,14 @@ func (s *Storage) Buckets(ctx context.Context, req api.FiguresRequest) (api.Figu
 			return api.FiguresReply{}, s.orStopping(err)
 		}
 	}
+	// Who waits for the place holds no snapshot meanwhile.
+	counts, err := s.counts.enter(ctx, req.Count)
+	if err != nil {
+		return api.FiguresReply{}, s.orStopping(err)
+	}
+	if counts {
+		defer s.counts.leave()
+	}
 	lasts := map[buckets.ID]uint64{}
 	for _, b := range req.Buckets {
 		if n := s.cfg.Settings.Buckets; int(b) >= n {
@@ -64,7 +76,9 @@ func (s *Storage) Buckets(ctx context.Context, req api.FiguresRequest) (api.Figu
 	if err != nil {
 		return api.FiguresReply{}, err
 	}
-	err = s.count(ctx, f, lasts, req)
+	if counts {
+		err = s.count(ctx, f, lasts, req)
+	}
 	reply := api.FiguresReply{Buckets: []api.BucketFigures{}}
 	s.counts.mu.Lock()
 	defer s.counts.mu.Unlock()
@@ -80,16 +94,30 @@ func (s *Storage) Buckets(ctx context.Context, req api.FiguresRequest) (api.Figu
 	return reply, errors.Join(s.orStopping(err), f.Close())
 }
 
+// enter takes the place of the one who counts. Who need not count does not wait for it.
+func (c *counts) enter(ctx context.Context, wait bool) (entered bool, err error) {
+	select {
+	case c.counting <- struct{}{}:
+		return true, nil
+	default:
+	}
+	if !wait {
+		return false, nil
+	}
+	select {
+	case c.counting <- struct{}{}:
+		return true, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+}
+
+func (c *counts) leave() { <-c.counting }
+
 // count counts what has changed since it was counted last: all of it, or what a moment is enough for. lasts are the
-// buckets' last record entries as of before the snapshot was taken.
+// buckets' last record entries as of before the snapshot was taken. The caller has the place of the one who counts.
 func (s *Storage) count(ctx context.Context, f *frozen, lasts map[buckets.ID]uint64, req api.FiguresRequest) error {
 	c := &s.counts
-	if req.Count {
-		c.counting.Lock()
-	} else if !c.counting.TryLock() {
-		return nil
-	}
-	defer c.counting.Unlock()
 	began := time.Now()
 	for _, n := range req.Buckets {
 		b := buckets.ID(n)
@@ -119,9 +147,6 @@ func (s *Storage) count(ctx context.Context, f *frozen, lasts map[buckets.ID]uin
 			continue
 		}
 		c.mu.Lock()
-		if c.of == nil {
-			c.of = map[buckets.ID]counted{}
-		}
 		c.of[b] = now
 		c.mu.Unlock()
 	}

@@ -49,7 +49,7 @@ func (s *Storage) askGate(ev pmr.GateAsked) (reply api.GateReply, changed <-chan
 		return reply, nil, err
 	}
 	_ = s.step(ev)
-	reply = api.GateReply{Gate: ev.Gate, State: gateWaiting, Running: s.machine.Running()}
+	reply = api.GateReply{Gate: ev.Gate, State: gateWaiting, Running: s.machine.Running(), LongestHoldMS: s.cfg.LongestHold.Milliseconds()}
 	if s.machine.Gate(ev.Gate) == pmr.GateHeld {
 		reply.State, reply.Fence = gateHeld, s.fence
 	}
@@ -87,7 +87,7 @@ func (s *Storage) renewFence() {
 		if err == nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.fence = max(s.fence, seq)
+			s.followFence()
 			_ = s.step(pmr.FenceSet{})
 			return
 		}

@@ -56,7 +56,7 @@ func TestAGateAndJobsThatHold(t *testing.T) {
 		mapping, free := c.block()
 		first := c.background(wordCount)
 		<-mapping
-		if g := c.gate("g1", time.Second); g.State != "waiting" || g.Running != 1 {
+		if g := c.gate("g1", time.Second); g.State != "waiting" || g.Running != 1 || g.LongestHoldMS != node.DefaultLongestHold.Milliseconds() {
 			t.Errorf("a gate beside a job is %+v", g)
 		}
 		second := c.background(wordCount)

@@ -21,6 +21,8 @@ type membership struct {
 	logger *slog.Logger
 	// replace has the id become this folder's at the next entry, whosever it was.
 	replace bool
+	// lapsed, if it is set, is called when the entry is gone, before it is made anew and others count on it again.
+	lapsed func()
 
 	mu       sync.Mutex
 	revision uint64
@@ -167,6 +169,9 @@ func (m *membership) renew(ctx context.Context) (lapsed bool, err error) {
 	var holder api.Member
 	switch {
 	case found.Revision == 0:
+		if m.lapsed != nil {
+			m.lapsed()
+		}
 		return true, m.enter(ctx)
 	case api.Decode(found.Value, &holder, api.Lenient) == nil && holder.Incarnation == m.self.Incarnation:
 		m.mu.Lock()

@@ -2,6 +2,8 @@ package node_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -104,6 +106,97 @@ func TestAStorageThatCannotRenewStopsInTime(t *testing.T) {
 		if n := len(c.fences("s1")); n != 2 {
 			t.Errorf("%d fences", n)
 		}
+	})
+}
+
+// slowIdentity is a mute KV in which the claim of an identity takes its time while it is on.
+type slowIdentity struct {
+	mute
+	slow *atomic.Bool
+}
+
+func (s slowIdentity) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	if s.slow.Load() && strings.HasPrefix(key, "identity.") {
+		time.Sleep(2 * time.Second)
+	}
+	return s.KV.Update(ctx, key, value, revision)
+}
+
+// lapse has s1's entry vanish while s1 waits for a renewal, which it may repeat then.
+func (c *cluster) lapse(on *atomic.Bool) {
+	c.t.Helper()
+	on.Store(true)
+	c.await("s1 has lapsed", func() bool {
+		return !slices.ContainsFunc(c.status().Members, func(m api.Member) bool { return m.ID == "s1" })
+	})
+	on.Store(false)
+}
+
+// Between the new entry and the new fence others count on the member again: it must not go on as if it had never been
+// away.
+func TestAStorageThatIsBackDoesNotServeUnderItsOldFence(t *testing.T) {
+	var on, slow atomic.Bool
+	o := options{storages: 1, settings: small, tweak: func(peer string, p *node.Ports) {
+		if peer == "s1" {
+			p.State = slowIdentity{mute{p.State, &on}, &slow}
+		}
+	}}
+	bubbleWith(t, o, func(t *testing.T, c *cluster) {
+		slow.Store(true)
+		c.lapse(&on)
+		c.await("s1 serves", func() bool { _, err := c.pin("s1", c.cut("j")); return err == nil })
+		if n := len(c.fences("s1")); n != 2 {
+			t.Errorf("it serves with %d fences", n)
+		}
+	})
+}
+
+// slowAnswer is a log that stores a fence and says so late, once.
+type slowAnswer struct {
+	node.Log
+	once *atomic.Bool
+}
+
+func (l slowAnswer) Append(ctx context.Context, subject string, header map[string]string, data []byte, msgID string) (uint64, error) {
+	seq, err := l.Log.Append(ctx, subject, header, data, msgID)
+	if strings.HasPrefix(subject, "fence") && l.once.CompareAndSwap(true, false) {
+		time.Sleep(8 * time.Second)
+	}
+	return seq, err
+}
+
+// The fence of a membership and that after a gate are appended at the same time, and the first one is heard of last: the
+// table has the other one, and so has the storage.
+func TestOfTwoFencesTheLaterOneCounts(t *testing.T) {
+	for _, gateFirst := range []bool{false, true} {
+		t.Run(fmt.Sprintf("gate first %v", gateFirst), func(t *testing.T) { laterFenceCounts(t, gateFirst) })
+	}
+}
+
+func laterFenceCounts(t *testing.T, gateFirst bool) {
+	var on, once atomic.Bool
+	o := options{storages: 1, settings: small, tweak: func(peer string, p *node.Ports) {
+		if peer == "s1" {
+			p.State, p.Log = mute{p.State, &on}, slowAnswer{p.Log, &once}
+		}
+	}}
+	bubbleWith(t, o, func(t *testing.T, c *cluster) {
+		c.must(c.request("storage.s1.gate", api.GateRequest{Gate: "g1", TTLMS: 60_000, WaitMS: 1000}, nil))
+		c.lapse(&on)
+		once.Store(true)
+		if !gateFirst {
+			c.awaitFence("s1", 2)
+		}
+		c.must(c.request("storage.s1.ungate", api.GateName{Gate: "g1"}, nil))
+		c.awaitFence("s1", 3)
+		var g api.GateReply
+		c.await("s1 serves", func() bool {
+			return c.request("storage.s1.gate", api.GateRequest{Gate: "g2", TTLMS: 10_000, WaitMS: 1000}, &g) == nil && g.State == "held"
+		})
+		if fences := c.fences("s1"); len(fences) != 3 || g.Fence != fences[2] {
+			t.Errorf("the gate's fence is %d of %v", g.Fence, fences)
+		}
+		c.must(c.request("storage.s1.ungate", api.GateName{Gate: "g2"}, nil))
 	})
 }
 

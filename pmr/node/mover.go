@@ -16,27 +16,15 @@ import (
 // Times of orders.
 const (
 	orderKeptAlive = 5 * time.Second // between two words that an order is still worked on
-	gatePatience   = DefaultLongestHold + time.Minute
+	gatePatience   = time.Minute     // beyond the longest hold of the gate's storage
+	parallelEvery  = time.Minute     // between two settings of how many moves are worked on: a router that starts resets it
 	ungateWithin   = 5 * time.Second // then the gate's own time ends it
 	ungateTry      = 2 * time.Second
 	ungatedWithin  = time.Minute // of an activation that has no gates, and perhaps many buckets
 )
 
-// The steps in which a bucket changes its owner.
-const (
-	stepGates    = api.StepGates
-	stepActivate = api.StepActivate
-)
-
 // keptMoves is how many deliveries that have ended a router tells of.
 const keptMoves = 64
-
-// The outcomes of a delivery as Moves tells them.
-const (
-	outcomeDone    = "done"
-	outcomeDropped = "dropped"
-	outcomeAgain   = "again"
-)
 
 // moveBook is what a router tells of the orders that it works on, and of those that it has worked on.
 type moveBook struct {
@@ -45,7 +33,8 @@ type moveBook struct {
 	ended     []api.MoveProgress // the latest last
 	endings   []time.Time        // of these
 	bandwidth atomic.Int64       // what a storage may receive, of the topology
-	parallel  int                // as last set; owned by followTopology
+	parallel  int                // as last set
+	set       time.Time          // when that was; both are owned by followTopology
 }
 
 // Moves tells of the orders that this router works on, and of the last ones that it has worked on, by their beginnings.
@@ -83,7 +72,9 @@ func (b *moveBook) end(m *movement) {
 
 // work takes move orders off their queues, as many at a time as the topology says.
 func (r *Router) work(ctx context.Context) {
-	go every(ctx, refreshEvery, func() { r.followTopology(ctx) })
+	var follows sync.WaitGroup
+	defer follows.Wait()
+	follows.Go(func() { every(ctx, refreshEvery, func() { r.followTopology(ctx) }) })
 	for ctx.Err() == nil {
 		err := r.ports.Orders.Consume(ctx, r.move)
 		if ctx.Err() == nil {
@@ -100,8 +91,12 @@ func (r *Router) followTopology(ctx context.Context) {
 		return
 	}
 	r.moves.bandwidth.Store(t.MoveBandwidth)
-	if n := parallelMoves(t); n != r.moves.parallel && r.ports.Orders.SetParallel(ctx, n) == nil {
-		r.moves.parallel = n
+	n := parallelMoves(t)
+	if n == r.moves.parallel && time.Since(r.moves.set) < parallelEvery {
+		return
+	}
+	if r.ports.Orders.SetParallel(ctx, n) == nil {
+		r.moves.parallel, r.moves.set = n, time.Now()
 	}
 }
 
@@ -204,7 +199,7 @@ func (m *movement) askGate(ctx context.Context, ask pmr.AskGate) pmr.Event {
 	if err := m.request(ctx, ask.Pause, ask.Wait+answerWithin, ask.Storage, "gate", req, &reply); err != nil {
 		return pmr.Gated{Err: err}
 	}
-	return pmr.Gated{Held: reply.State == gateHeld, Fence: reply.Fence, Running: reply.Running}
+	return pmr.Gated{Held: reply.State == gateHeld, Fence: reply.Fence, Running: reply.Running, Longest: millis(reply.LongestHoldMS)}
 }
 
 func (m *movement) activate(ctx context.Context, ask pmr.AskActivate) pmr.Event {
@@ -247,16 +242,16 @@ func (m *movement) settle(ctx context.Context, effect pmr.Effect) {
 	var err error
 	switch e := effect.(type) {
 	case pmr.Done:
-		m.ended(outcomeDone, e.Left)
+		m.setOutcome(api.OutcomeDone, e.Left)
 		log.Info("a move order is done", "buckets", buckets.Ranges(bucketIDs(m.d.Order.Buckets)), "in", time.Since(m.began).Round(time.Millisecond), "but", m.reason)
 		err = m.d.Ack(ctx)
 	case pmr.Again:
-		m.ended(outcomeAgain, e.Reason)
+		m.setOutcome(api.OutcomeAgain, e.Reason)
 		log.Warn("a move order failed; it is tried again", "reason", e.Reason)
 		_ = sleep(ctx, e.After) // a delay of the queue's own would hold back all orders, and for good if it is lost
 		err = m.d.Nak(0)
 	case pmr.Dropped:
-		m.ended(outcomeDropped, e.Reason)
+		m.setOutcome(api.OutcomeDropped, e.Reason)
 		log.Warn("a move order was dropped", "reason", e.Reason)
 		err = m.d.Term(e.Reason.Message)
 	default:
@@ -267,7 +262,7 @@ func (m *movement) settle(ctx context.Context, effect pmr.Effect) {
 	}
 }
 
-func (m *movement) ended(outcome string, reason *api.Error) {
+func (m *movement) setOutcome(outcome string, reason *api.Error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.outcome = outcome

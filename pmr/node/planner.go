@@ -15,7 +15,7 @@ import (
 // Times of the planner.
 const (
 	leaseTTL   = 6 * time.Second
-	orderLapse = 2 * time.Minute  // an order that nobody has been seen to work on for so long is planned anew
+	orderLapse = 2 * time.Minute  // an order that nobody has been seen to work on for so long may be lost
 	dropPause  = 10 * time.Second // without new moves after one was dropped
 	movesAhead = 4                // moves ordered for each that may run: the next one is there when one ends
 )
@@ -27,7 +27,8 @@ const (
 // a planner that takes over from another one, and cannot know what that one had queued, orders little twice.
 type planner struct {
 	r        *Router
-	revision uint64 // of the lease, while this router holds it
+	revision uint64    // of the lease, while this router holds it
+	renewed  time.Time // when the lease was last known to be this router's
 	quiet    time.Time
 	noted    string // the storage of which noteStuck spoke last
 
@@ -75,6 +76,9 @@ func (p *planner) plan(ctx context.Context) error {
 		return err
 	}
 	p.settle(s.view, known)
+	if err := p.lapse(ctx, known); err != nil {
+		return err
+	}
 	if len(p.want(s)) == 0 {
 		return nil
 	}
@@ -175,20 +179,58 @@ func (p *planner) settle(view *buckets.View, known []api.RouterMoves) {
 			case m.Outcome == "":
 				p.ordered[m.Order.ID] = &ordered{order: m.Order, seen: time.Now()}
 			case o == nil:
-			case m.Outcome == outcomeDropped:
+			case m.Outcome == api.OutcomeDropped:
 				p.quiet = time.Now().Add(dropPause)
 				delete(p.ordered, m.Order.ID)
-			case m.Outcome == outcomeDone:
+			case m.Outcome == api.OutcomeDone:
 				delete(p.ordered, m.Order.ID)
 			}
 		}
 	}
 	maps.DeleteFunc(p.ordered, func(_ string, o *ordered) bool {
-		there := !slices.ContainsFunc(o.order.Buckets, func(b uint16) bool {
+		return !slices.ContainsFunc(o.order.Buckets, func(b uint16) bool {
 			return int(b) < view.Len() && view.Owner(buckets.ID(b)).Storage != o.order.Dst
 		})
-		return there || time.Since(o.seen) > orderLapse
 	})
+}
+
+// lapse gives up orders that were lost: nobody has been seen to work on them for long, and none waits in a queue. One
+// that waits behind others is not lost, however long it does.
+func (p *planner) lapse(ctx context.Context, known []api.RouterMoves) error {
+	var old []string
+	p.mu.Lock()
+	for id, o := range p.ordered {
+		if time.Since(o.seen) > orderLapse {
+			old = append(old, id)
+		}
+	}
+	p.mu.Unlock()
+	if len(old) == 0 {
+		return nil
+	}
+	n, err := p.r.ports.Orders.Len(ctx)
+	if err != nil || n > len(workedOn(known)) {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range old {
+		delete(p.ordered, id)
+	}
+	return nil
+}
+
+// workedOn are the orders that some router works on, by id. One whose delivery has failed is not among them.
+func workedOn(known []api.RouterMoves) map[string]bool {
+	ids := map[string]bool{}
+	for _, k := range known {
+		for _, m := range k.Moves {
+			if m.Outcome == "" {
+				ids[m.Order.ID] = true
+			}
+		}
+	}
+	return ids
 }
 
 // want plans what is to be ordered now, as if what is on its way had arrived.
@@ -300,28 +342,48 @@ func (p *planner) planning(view *buckets.View) *api.Planning {
 	return now
 }
 
-// lease reports whether this router is the planner, and keeps it so.
+// lease reports whether this router is the planner, and keeps it so. What the planner knows outlives renewals that fail,
+// until the lease is another's or has run out.
 func (p *planner) lease(ctx context.Context) bool {
-	var err error
-	if p.revision == 0 {
-		p.revision, err = p.r.ports.State.CreateTTL(ctx, keyPlanner, []byte(p.r.ID()), leaseTTL)
-	} else {
-		p.revision, err = p.r.ports.State.Renew(ctx, keyPlanner, []byte(p.r.ID()), p.revision, leaseTTL)
-	}
-	if err != nil {
-		p.revision = 0
-	}
+	err := p.renew(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.leads = err == nil; !p.leads {
+	if err == nil {
+		p.leads, p.renewed = true, time.Now()
+		return true
+	}
+	if p.revision == 0 || time.Since(p.renewed) > leaseTTL {
+		p.leads, p.revision = false, 0
 		clear(p.ordered)
 		clear(p.gone) // the next planner counts for itself
 	}
-	return p.leads
+	return false
 }
 
-func (a *Applier) isLoaded() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.loaded
+// renew writes the lease. The revision is 0 afterwards if it is not this router's.
+func (p *planner) renew(ctx context.Context) error {
+	kv, me := p.r.ports.State, []byte(p.r.ID())
+	if p.revision == 0 {
+		revision, err := kv.CreateTTL(ctx, keyPlanner, me, leaseTTL)
+		if err == nil {
+			p.revision = revision
+		}
+		return err
+	}
+	revision, err := kv.Renew(ctx, keyPlanner, me, p.revision, leaseTTL)
+	if api.CodeOf(err) == api.CodeBusy { // an earlier renewal that failed may have been stored
+		held, getErr := kv.Get(ctx, keyPlanner)
+		switch {
+		case getErr != nil:
+			return getErr
+		case held.Revision == 0 || string(held.Value) != string(me):
+			p.revision = 0
+			return err
+		}
+		revision, err = kv.Renew(ctx, keyPlanner, me, held.Revision, leaseTTL)
+	}
+	if err == nil {
+		p.revision = revision
+	}
+	return err
 }

@@ -33,7 +33,8 @@ func checkQuotas(q api.Quotas) error {
 		n    int
 	}{{"pin_quota", q.Pins}, {"gate_quota", q.Gates}} {
 		if c.n < 0 || c.n > maxQuota {
-			return api.Errorf(api.CodeBadRequest, "%s is %d; it must be 0 to %d", c.name, c.n, maxQuota)
+			return api.Errorf(api.CodeBadRequest, "%s is %d; it must be 0 to %d", c.name, c.n, maxQuota).
+				WithHint("engine set %s default", c.name)
 		}
 	}
 	if q.Pins+q.Gates == 0 {

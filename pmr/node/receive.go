@@ -95,13 +95,16 @@ type arrivals struct {
 
 // arrival is one bucket on its way.
 type arrival struct {
-	until  time.Time          // a mover wants it
-	kept   int                // activations under way
-	stop   context.CancelFunc // of the load; nil if there is none
+	until  time.Time // a mover wants it
+	kept   int       // activations under way
+	load   *load     // nil if there is none
 	got    int64
 	total  int64
 	failed *api.Error // of the last load, until it is told
 }
+
+// load is one for the buckets that were asked for together.
+type load struct{ stop context.CancelFunc }
 
 var _ intake = (*arrivals)(nil)
 
@@ -164,9 +167,10 @@ func (a *arrivals) begin(bs []buckets.ID, stop context.CancelFunc) []buckets.ID 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var begun []buckets.ID
+	l := &load{stop: stop}
 	for _, b := range bs {
-		if x := a.of(b); x.stop == nil && x.failed == nil {
-			x.stop, x.got, x.total = stop, 0, 0
+		if x := a.of(b); x.load == nil && x.failed == nil {
+			x.load, x.got, x.total = l, 0, 0
 			begun = append(begun, b)
 		}
 	}
@@ -178,7 +182,7 @@ func (a *arrivals) end(bs []buckets.ID, err error) {
 	defer a.mu.Unlock()
 	for _, b := range bs {
 		x := a.of(b)
-		x.stop = nil
+		x.load = nil
 		if err != nil {
 			x.failed = api.AsError(err)
 		}
@@ -215,13 +219,17 @@ func (a *arrivals) tell(b buckets.ID, absent bool) api.Received {
 func (a *arrivals) expire(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	wanted := map[*load]bool{}
+	for _, x := range a.by {
+		wanted[x.load] = wanted[x.load] || x.needed(now)
+	}
 	for b, x := range a.by {
 		switch {
 		case x.needed(now):
-		case x.stop == nil:
+		case x.load == nil:
 			delete(a.by, b)
-		default:
-			x.stop() // the mover that asked for it asked for all of its order in one
+		case !wanted[x.load]: // another mover may wait for some of its buckets
+			x.load.stop()
 		}
 	}
 }

@@ -23,37 +23,38 @@ const MaxTimeout = time.Hour
 // RunJob runs a job and answers once: with its first rows, or with its id and status running if WaitMS is
 // over before the job is. A request with the id of a job joins that job, whichever router has it.
 func (r *Router) RunJob(ctx context.Context, req api.JobRequest) (api.JobReply, error) {
-	if req.Job != "" && r.ports.Jobs != nil && r.job(req.Job) == nil {
+	if req.Job != "" {
 		if err := api.CheckID("a job's id", req.Job); err != nil {
 			return api.JobReply{}, err
 		}
-		return r.runClaimed(ctx, req)
-	}
-	j, err := r.start(ctx, req)
-	if err != nil {
-		return api.JobReply{}, err
-	}
-	if j.durable {
-		return r.durableResult(ctx, j.id, waitFor(req, j.timeout), 0, req.MaxBytes)
-	}
-	return r.await(ctx, j, waitFor(req, j.timeout), 0, req.MaxBytes)
-}
-
-// start checks a request, fills in its defaults, and starts the job.
-func (r *Router) start(ctx context.Context, req api.JobRequest) (*job, error) {
-	if req.Job != "" {
-		if err := api.CheckID("a job's id", req.Job); err != nil {
-			return nil, err
-		}
 		if j := r.job(req.Job); j != nil {
-			return j, nil
+			return r.joinHere(ctx, j, req)
+		}
+		if r.ports.Jobs != nil {
+			return r.runClaimed(ctx, req)
 		}
 	}
 	j, err := r.newJob(ctx, cmp.Or(req.Job, newID()), req, 0)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		j, err = r.begin(j)
 	}
-	return r.begin(j)
+	if err != nil {
+		return api.JobReply{}, err
+	}
+	return r.joinHere(ctx, j, req)
+}
+
+// joinHere answers a request from the job that has its id here.
+func (r *Router) joinHere(ctx context.Context, j *job, req api.JobRequest) (api.JobReply, error) {
+	wait := waitFor(req, j.timeout)
+	if j.durable {
+		return r.durableResult(ctx, j.id, wait, 0, req.MaxBytes)
+	}
+	reply, err := r.await(ctx, j, wait, 0, req.MaxBytes)
+	if j.withdrawn.Load() { // another router has it
+		return r.RunJob(ctx, req)
+	}
+	return reply, err
 }
 
 // newJob makes a job of a request. Its attempts are counted on from first.

@@ -40,6 +40,9 @@ func (r *Router) Status(ctx context.Context, _ api.Empty) (api.ClusterStatus, er
 	}
 	st.Moves = movesReply(known)
 	st.Moves.Ended, st.Moves.Paused = nil, st.Topology.Paused
+	if st.Moves.InQueue, err = r.ports.Orders.Len(ctx); err != nil {
+		st.Problems = append(st.Problems, fmt.Sprintf("the move orders that are queued cannot be counted: %v", err))
+	}
 	r.askStorages(ctx, &st)
 	view := r.applier.View()
 	for _, b := range view.Of("") {

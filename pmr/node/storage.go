@@ -74,8 +74,10 @@ func NewStorage(cfg StorageConfig, ports Ports, store buckets.Store) *Storage {
 		gateChanged: make(chan struct{}),
 		pinned:      map[string]*pinned{}, trouble: map[string]string{},
 		arrivals: arrivals{by: map[buckets.ID]*arrival{}, changed: make(chan struct{})},
+		counts:   newCounts(),
 	}
 	s.member.replace = cfg.Replace
+	s.member.lapsed = s.unfence
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.checkpoints = &checkpointer{a: s.applier, settings: cfg.Settings, ports: ports, logger: ports.Logger}
 	return s
@@ -169,10 +171,15 @@ func (s *Storage) setFence(ctx context.Context, seq uint64) uint64 {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fenced, s.fence = true, seq
-	s.logger.Info("storage serves", "fence", seq)
+	s.fenced = true
+	s.followFence()
+	s.logger.Info("storage serves", "fence", s.fence)
 	return seq
 }
+
+// followFence takes the fence that the table has: of two that were appended at about the same time, the later one counts,
+// whichever is heard of first. mu is held.
+func (s *Storage) followFence() { s.fence = s.applier.View().Fence(s.ID()) }
 
 func (s *Storage) isFenced() bool {
 	s.mu.Lock()

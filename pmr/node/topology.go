@@ -110,6 +110,16 @@ func weight(t api.Topology, m api.Member) float64 {
 	return m.Weight
 }
 
+// weight is that of a storage that is there; 0 of any other.
+func (s sight) weight(storage string) float64 {
+	for _, m := range s.storages {
+		if m.ID == storage {
+			return weight(s.topology, m)
+		}
+	}
+	return 0
+}
+
 // takers are those of the shares that may get buckets which nobody serves now.
 func takers(t api.Topology, list []buckets.Share) []buckets.Share {
 	return slices.DeleteFunc(slices.Clone(list), func(s buckets.Share) bool { return slices.Contains(t.LockedStorages, s.Storage) })

@@ -97,6 +97,7 @@ func queueLimit(t *testing.T, p Peer) {
 	const limit, n = 2, 20
 	cfg := bus.QueueConfig{MaxAckPending: limit}
 	q := must(p.Queue(ctx, "rebalance", true, cfg))(t)
+	must(p.Again(t).Queue(ctx, "rebalance", true, bus.QueueConfig{MaxAckPending: 1, KeepPending: true}))(t)
 	publish := func(n int) {
 		for i := range n {
 			check(t, q.Publish(ctx, fmt.Append(nil, i), ""))
