@@ -43,7 +43,7 @@ func (s *session) storageCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&cfg.id, "id", "", "name of this storage, its own for ever")
 	cmd.Flags().StringVar(&cfg.dir, "dir", "", "folder of this storage's files")
-	cmd.Flags().Float64Var(&cfg.weight, "weight", 1, "share of the buckets, relative to the other storages (`engine weight` changes it)")
+	cmd.Flags().Float64Var(&cfg.weight, "weight", 1, "share of the buckets, relative to the other storages ('engine weight' changes it)")
 	cmd.Flags().BoolVar(&cfg.replace, "replace", false, "the folder that had this id is lost for good: give the id to this one")
 	s.limitFlags(cmd)
 	return cmd

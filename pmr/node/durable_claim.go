@@ -50,7 +50,7 @@ func (r *Router) runClaimed(ctx context.Context, req api.JobRequest) (api.JobRep
 		return api.JobReply{}, err
 	}
 	if j != mine { // another request has begun it, and claims the id
-		return r.joinHere(ctx, j, req)
+		return r.joinHere(ctx, j, mine, req)
 	}
 	take, reply, err := r.claimID(ctx, mine, wait)
 	if take == 0 || err != nil {
@@ -92,12 +92,15 @@ func (r *Router) withdraw(j *job) {
 // does not get the id at once.
 func (r *Router) claimID(ctx context.Context, j *job, wait time.Duration) (take int, reply api.JobReply, err error) {
 	req, ttl := j.req, j.timeout+DefaultRetention
-	claim := api.JobRecord{Version: recordVersion, Job: j.id, State: api.JobRunning, Router: r.ID(), Take: 1}
+	claim := api.JobRecord{Version: recordVersion, Job: j.id, State: api.JobRunning, Router: r.ID(), Take: 1, Asked: j.question()}
 	for at := uint64(0); ; {
 		if rec, revision, err := r.record(ctx, j.id); err != nil {
 			return 0, reply, err
 		} else if revision != 0 && rec.Durable {
 			r.withdraw(j)
+			if rec.Request != nil && questionOf(*rec.Request, rec.Request.Module) != claim.Asked {
+				return 0, reply, anotherJob(j.id)
+			}
 			reply, err = r.durableResult(ctx, j.id, wait, 0, req.MaxBytes)
 			return 0, reply, err
 		}
@@ -111,6 +114,9 @@ func (r *Router) claimID(ctx context.Context, j *job, wait time.Duration) (take 
 		var found api.JobRecord
 		if found, at, err = r.claim(ctx, j.id); err != nil {
 			return 0, reply, err
+		}
+		if at != 0 && !found.Durable && found.Asked != "" && found.Asked != claim.Asked {
+			return 0, reply, anotherJob(j.id)
 		}
 		if found.Durable { // it is being submitted
 			at = 0

@@ -249,30 +249,39 @@ func TestARouterDiesInTheMiddleOfADurableJob(t *testing.T) {
 	})
 }
 
-// expectAttempts reads from the log the numbers of a job's attempts: the lowest of each take.
+// expectAttempts looks for numbers among those of a job's attempts, of which no two may share one.
 func (c *cluster) expectAttempts(job string, want ...int) {
+	c.t.Helper()
+	found := c.attempts(job)
+	for n, times := range found {
+		if times > 1 {
+			c.t.Errorf("attempt %d was made %d times", n, times)
+		}
+	}
+	for _, n := range want {
+		if found[n] == 0 {
+			c.t.Errorf("no attempt %d in %v", n, found)
+		}
+	}
+}
+
+// attempts reads from the log how often attempts were made, by number.
+func (c *cluster) attempts(job string) map[int]int {
 	c.t.Helper()
 	st, err := c.log.State(c.t.Context())
 	c.must(err)
-	found := map[int]bool{}
+	found := map[int]int{}
 	c.must(c.log.ReadTo(c.t.Context(), st.First, st.Last, nil, func(e api.LogEntry) error {
 		entry, err := buckets.Decode(e, c.settings.Buckets)
 		if err != nil {
 			return err
 		}
 		if cut, ok := entry.(buckets.Cut); ok && cut.Job == job {
-			if found[cut.Attempt] {
-				c.t.Errorf("attempt %d was made twice", cut.Attempt)
-			}
-			found[cut.Attempt] = true
+			found[cut.Attempt]++
 		}
 		return nil
 	}))
-	for _, n := range want {
-		if !found[n] {
-			c.t.Errorf("no attempt %d in %v", n, found)
-		}
-	}
+	return found
 }
 
 // deafQueue does not let the queue hear that a job goes on.

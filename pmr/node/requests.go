@@ -27,25 +27,26 @@ func (r *Router) RunJob(ctx context.Context, req api.JobRequest) (api.JobReply, 
 		if err := api.CheckID("a job's id", req.Job); err != nil {
 			return api.JobReply{}, err
 		}
-		if j := r.job(req.Job); j != nil {
-			return r.joinHere(ctx, j, req)
-		}
 		if r.ports.Jobs != nil {
 			return r.runClaimed(ctx, req)
 		}
 	}
-	j, err := r.newJob(ctx, cmp.Or(req.Job, newID()), req, 0)
-	if err == nil {
-		j, err = r.begin(j)
-	}
+	mine, err := r.newJob(ctx, cmp.Or(req.Job, newID()), req, 0)
 	if err != nil {
 		return api.JobReply{}, err
 	}
-	return r.joinHere(ctx, j, req)
+	j, err := r.begin(mine)
+	if err != nil {
+		return api.JobReply{}, err
+	}
+	return r.joinHere(ctx, j, mine, req)
 }
 
-// joinHere answers a request from the job that has its id here.
-func (r *Router) joinHere(ctx context.Context, j *job, req api.JobRequest) (api.JobReply, error) {
+// joinHere answers a request, of which mine is the job that it asks for, from the job that has its id here.
+func (r *Router) joinHere(ctx context.Context, j, mine *job, req api.JobRequest) (api.JobReply, error) {
+	if j != mine && j.question() != mine.question() {
+		return api.JobReply{}, anotherJob(j.id)
+	}
 	wait := waitFor(req, j.timeout)
 	if j.durable {
 		return r.durableResult(ctx, j.id, wait, 0, req.MaxBytes)
@@ -55,6 +56,18 @@ func (r *Router) joinHere(ctx context.Context, j *job, req api.JobRequest) (api.
 		return r.RunJob(ctx, req)
 	}
 	return reply, err
+}
+
+// question is what the answer of a job depends on, beside the records, as a digest.
+func (j *job) question() string { return questionOf(j.req, j.module.Digest) }
+
+func questionOf(req api.JobRequest, module string) string {
+	digest, _ := fingerprint(api.JobRequest{ // never fails: what came as a message can be written as one
+		Module: module, Function: req.Function, Reduce: req.Reduce, Combine: req.Combine, Space: req.Space, Params: req.Params,
+		BucketParams: req.BucketParams, Buckets: req.Buckets, Keys: req.Keys, Sort: req.Sort, Limit: req.Limit,
+		OnError: req.OnError, MaxSkip: req.MaxSkip,
+	})
+	return digest
 }
 
 // newJob makes a job of a request. Its attempts are counted on from first.

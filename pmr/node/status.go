@@ -89,6 +89,8 @@ func (r *Router) askStorages(ctx context.Context, st *api.ClusterStatus) {
 		case m.Role != "storage":
 		case api.CodeOf(failures[i]) == api.CodeTimeout:
 			st.Problems = append(st.Problems, fmt.Sprintf("storage %s does not answer: timeout after %s", m.ID, statusWithin))
+		case api.CodeOf(failures[i]) == api.CodeUnavailable:
+			st.Problems = append(st.Problems, fmt.Sprintf("storage %s does not answer: it was stopped or is cut off; if it is not back, it counts as gone within %s, and later others take its buckets over", m.ID, DefaultMemberTTL))
 		case failures[i] != nil:
 			st.Problems = append(st.Problems, fmt.Sprintf("storage %s: %v", m.ID, failures[i]))
 		default:
