@@ -128,11 +128,12 @@ func (s *same) during(what string, job pinion.Job, want []byte, disturb func(don
 	s.wantRows(job, want)
 }
 
-// moveAround moves some buckets of any storage to any other, back to back, until some jobs have seen it.
+// moveAround moves some buckets of any storage to any other that is to own some, back to back, until some jobs have
+// seen it.
 func (s *same) moveAround(done func() int) {
 	s.t.Helper()
 	s.topology(api.TopologyRequest{Paused: new(true)}, true)
-	ids := []string{"s1", "s2", "s3", "s4"}
+	ids := s.inside()
 	for moves := 0; moves < 4 || done() < 3; moves++ {
 		all := s.bucketsNow(s.t.Context(), s.bus)
 		list := []uint16{}
@@ -143,10 +144,15 @@ func (s *same) moveAround(done func() int) {
 	}
 }
 
+// inside are the storages that are to own buckets.
+func (s *same) inside() []string {
+	return slices.DeleteFunc([]string{"s1", "s2", "s3", "s4"}, func(id string) bool { return id == s.outside })
+}
+
 // swap lets the storage that owns nothing have its share, and empties another one.
 func (s *same) swap(func() int) {
 	s.t.Helper()
-	ids := slices.DeleteFunc([]string{"s1", "s2", "s3", "s4"}, func(id string) bool { return id == s.outside })
+	ids := s.inside()
 	leaves := ids[s.random.IntN(len(ids))]
 	s.topology(api.TopologyRequest{Weights: map[string]float64{leaves: 0}, StartWeights: []string{s.outside}, Paused: new(false)}, true)
 	s.waitFor(60*time.Second, leaves+" to own nothing and the others their share", func(ctx context.Context) error {
