@@ -25,8 +25,16 @@ type machine struct {
 
 // storage is a machine's folder, which outlives its processes.
 type storage struct {
-	folder string
-	mem    buckets.Store
+	folder  string
+	mem     buckets.Store
+	writing sync.Mutex
+}
+
+// joined lists the buckets that it holds whole.
+func (s *storage) joined() []buckets.ID {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return s.mem.Joined()
 }
 
 // process is one life of a node.
@@ -139,7 +147,7 @@ func (w *world) startStorage(m *machine) {
 	s := node.NewStorage(node.StorageConfig{
 		Member: api.Member{ID: m.id, Weight: 1, Folder: m.store.folder}, Settings: w.settings, Workers: node.NewWorkers(1),
 		Replace: m.store.folder != m.id+"-0", // the first one was lost
-	}, ports, guarded{m.store.mem, gated{w, p}})
+	}, ports, guarded{m.store.mem, gated{w, p}, &m.store.writing})
 	p.storage = s
 	own := "storage." + m.id + "."
 	serve(w, p, own+"pin", "", func(ctx context.Context, req api.PinRequest) (api.PinReply, error) {

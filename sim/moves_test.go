@@ -310,7 +310,7 @@ func (w *world) unrestful() string {
 	view := w.oracle.view()
 	for _, m := range w.machines {
 		if m.store != nil {
-			s += fmt.Sprintf("%s owns %s and holds %s; ", m.id, buckets.Ranges(view.Of(m.id)), buckets.Ranges(m.store.mem.Joined()))
+			s += fmt.Sprintf("%s owns %s and holds %s; ", m.id, buckets.Ranges(view.Of(m.id)), buckets.Ranges(m.store.joined()))
 		}
 	}
 	return s

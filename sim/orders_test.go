@@ -163,7 +163,7 @@ func (w *world) atRest() bool {
 			continue
 		}
 		owned := view.Of(m.id)
-		if !slices.Equal(owned, m.store.mem.Joined()) {
+		if !slices.Equal(owned, m.store.joined()) {
 			return false
 		}
 		if weight, is := t.Weights[m.id]; is && weight == 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pinion-mr/pinion/api"
@@ -294,12 +295,15 @@ func (k jobRecords) told(key string, value []byte, err error) {
 type guarded struct {
 	buckets.Store
 	gated
+	at *sync.Mutex // held while the store is written
 }
 
 func (s guarded) guard(write func() error) error {
 	if s.who.isDead() {
 		return errDead
 	}
+	s.at.Lock()
+	defer s.at.Unlock()
 	return write()
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -309,9 +310,14 @@ func TestStatesOfBuckets(t *testing.T) {
 }
 
 // holder stops reads of manifests.
-type holder struct{ c chan struct{} }
+type holder struct {
+	mu sync.Mutex
+	c  chan struct{}
+}
 
 func (h *holder) set(on bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if on {
 		h.c = make(chan struct{})
 		return
@@ -326,7 +332,10 @@ type held struct {
 }
 
 func (h held) Get(ctx context.Context, key string) (api.KVEntry, error) {
-	if c := h.hold.c; c != nil {
+	h.hold.mu.Lock()
+	c := h.hold.c
+	h.hold.mu.Unlock()
+	if c != nil {
 		select {
 		case <-c:
 		case <-ctx.Done():

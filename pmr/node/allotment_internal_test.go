@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,11 +16,14 @@ import (
 func TestAllotment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAllotment(10)
+		var mu sync.Mutex
 		var order []string
 		held := map[string]func(){}
 		bid := func(ctx context.Context, name string, n int64) {
 			go func() {
 				free, err := a.take(ctx, n)
+				mu.Lock()
+				defer mu.Unlock()
 				if err != nil {
 					order = append(order, name+" gave up")
 					return

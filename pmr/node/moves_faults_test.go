@@ -321,7 +321,7 @@ func TestActivationsThatAreRefused(t *testing.T) {
 			{"no fence", api.ActivateRequest{Order: "o", Buckets: pin}, api.CodeBadRequest},
 			{"not received", api.ActivateRequest{Order: "o", Buckets: pin, FenceSrc: 1}, api.CodeBusy},
 			{"no gate", api.ActivateRequest{Order: "o", Buckets: pin, FenceSrc: 1, Gate: "g"}, api.CodeBusy},
-			{"another fence", api.ActivateRequest{Order: "o", Buckets: pin, FenceSrc: 1, FenceDst: 1, Gate: "g"}, api.CodeBusy},
+			{"another fence", api.ActivateRequest{Order: "o", Buckets: pin, FenceSrc: 1, FenceDst: 1 << 40, Gate: "g"}, api.CodeBusy},
 		} {
 			switch x.name {
 			case "no gate":
