@@ -27,6 +27,8 @@ func (w *world) connectDriver(truth *busmem.Bus) {
 	var err error
 	w.topology, err = truth.KV(ctx, "STATE", true, 1)
 	w.must(err)
+	_, err = w.topology.Create(ctx, "space."+otherSpace, []byte("{}")) // which may come to hold deletions only
+	w.must(err)
 	ports := orders{gated: gated{w, w.driver}}
 	ports.moves, err = w.driver.bus.Queue(ctx, "rebalance", true, w.movesConfig())
 	w.must(err)
