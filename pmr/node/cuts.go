@@ -130,7 +130,7 @@ func (a *Applier) Verify(ctx context.Context, seq uint64) error {
 	case <-q.answered:
 		return q.err
 	case <-ctx.Done():
-		return ctx.Err()
+		return api.Errorf(api.CodeTimeout, "log position %d was not verified in time", seq)
 	}
 }
 
